@@ -81,7 +81,8 @@ def dependencies():
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = table["project"]["optional-dependencies"]
     extras["paddle3-gpu"] = [table["tool"]["bert-on-paddle"]["paddle3-gpu"]]
-    further = [line for line in extras["train"] if not line.startswith("bert-on-paddle[")]
+    # pip is for the environments that scripts/setup.sh makes; a package does not replace the user's.
+    further = [line for line in extras["train"] if not line.startswith(("bert-on-paddle[", "pip>"))]
     return [*extras.get(PADDLES[paddle()], []), *extras["inference"], *further]
 
 

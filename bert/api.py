@@ -1,7 +1,7 @@
 """The public functions, as docs/howto/python.md shows them: what the commands do, from Python and in notebooks.
 
-`pretrain`, `classify` and `serve` run their commands in processes of their own: a training has several ranks, and can
-be stopped and resumed. The other functions load the model into this process.
+`load_model`, `predict`, `encode` and `fill_mask` load the model into this process. The other functions run their
+commands in processes of their own: a training has several ranks, and can be stopped and resumed.
 """
 
 from __future__ import annotations
@@ -14,28 +14,50 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK, Failure
 from bert.files import read_json, write_atomically
+from bert.inference.given_texts import list_of_texts, one_text, refuse_nothing, whole_number
 from bert.inference.records import flat, free_name
-from bert.interpreter import isolated_environment
-from bert.launching.process_runner import flags_of
+from bert.interpreter import COMMANDS, isolated_environment
+from bert.launching.processes import flags_of
 from bert.parent_death import CALLER
-from bert.reporting.run_record import SCORES_FILE, SUMMARY
+from bert.reporting.run_record import SCORES_FILE, SUMMARY_FILE
 
 if TYPE_CHECKING:  # Paddle takes a second to load
     import numpy as np
     import pandas as pd
 
+    from bert.api_settings import (
+        ClassifySettings,
+        ConvertSettings,
+        ExportSettings,
+        LoadSettings,
+        PretrainSettings,
+        ServeSettings,
+    )
     from bert.inference.trained_model import TrainedModel
 
+__all__ = [
+    "Server",
+    "classify",
+    "convert",
+    "encode",
+    "export",
+    "fill_mask",
+    "load_model",
+    "predict",
+    "pretrain",
+    "report",
+    "serve",
+]
 _READY = re.compile(r"(http://\S+) is ready: ")
 
 # ---- a model in this process -----------------------------------------------------------------------------------------
 
 
-def load_model(model: str | Path, task: str | None = None, **settings: Any) -> TrainedModel:
+def load_model(model: str | Path, task: str | None = None, **settings: Unpack[LoadSettings]) -> TrainedModel:
     """A model loaded once, for many calls: the functions below take it as their model.
 
     Args:
@@ -69,7 +91,8 @@ def predict(model: str | Path | TrainedModel, texts: Any) -> Any:
         ValueError: the model, or a text that its head cannot take.
     """
     if not _is_table(texts):
-        several = _several(texts)
+        several = list_of_texts(texts)
+        refuse_nothing(several)
         return _loaded(model).predict(several)
     results = _loaded(model).predict(texts.to_dict("records"))
     rows = [{**flat(result), **{k: v for k, v in result.items() if isinstance(v, list)}} for result in results]
@@ -78,24 +101,27 @@ def predict(model: str | Path | TrainedModel, texts: Any) -> Any:
 
 
 def encode(model: str | Path | TrainedModel, texts: Sequence[str]) -> np.ndarray:
-    """Vectors of texts: the means of the last hidden states, float32 [texts, hidden size]."""
-    several = _several(texts)
+    """Vectors of texts: the means of the last hidden states, float32 [texts, hidden size]; of no text [0, hidden size].
+
+    Raises:
+        ValueError: the model, or something in the list that is no text.
+    """
+    several = list_of_texts(texts)
     return _loaded(model, "encoder").encode(several)
 
 
 def fill_mask(model: str | Path | TrainedModel, text: str, top_k: int = 5) -> list[list[dict[str, Any]]]:
     """The likeliest tokens at each [MASK] of a text, best first: {"token": ..., "probability": ...}."""
-    return _loaded(model, "masked-lm").fill_mask(text, top_k)
+    checked, number = one_text(text), whole_number("top_k", top_k)
+    return _loaded(model, "masked-lm").fill_mask(checked, number)
 
 
 def _loaded(model: str | Path | TrainedModel, task: str | None = None) -> TrainedModel:
-    return load_model(model, task) if isinstance(model, (str, Path)) else model
-
-
-def _several(texts: Any) -> Any:
-    if isinstance(texts, (str, bytes, Mapping)):
-        raise ValueError(f"texts={texts!r} must be a list of texts; put it into brackets")
-    return list(texts)
+    if isinstance(model, (str, Path)):
+        return load_model(model, task)
+    if not hasattr(model, "opened"):
+        raise ValueError(f"model={model!r} must be a folder, a published name, or what load_model gives; pass one")
+    return model
 
 
 def _is_table(value: Any) -> bool:
@@ -117,11 +143,18 @@ def _as_file(value: Any, path: Path) -> Any:
 # ---- commands in processes of their own ------------------------------------------------------------------------------
 
 
-def pretrain(text: str | Path | Sequence[str | Path], *, output_dir: str | Path, **settings: Any) -> dict[str, Any]:
+def pretrain(
+    text: str | Path | Sequence[str | Path],
+    *,
+    output_dir: str | Path,
+    quiet: bool = False,
+    **settings: Unpack[PretrainSettings],
+) -> dict[str, Any]:
     """Pre-train on files or folders of text, as `bert-on-paddle pretrain --text`; the same call resumes a stopped run.
 
     Args:
         output_dir: the folder of all results; it is what the other functions take as the model.
+        quiet: print nothing; a failure has the errors.
         settings: the flags of the command, with underscores: `hours=4`, `max_steps=300`. True is a flag without a
             value, a list is a flag with several values, and None leaves the flag out.
     Returns:
@@ -131,11 +164,20 @@ def pretrain(text: str | Path | Sequence[str | Path], *, output_dir: str | Path,
         bert.exit_codes.Failure: the training ended with another exit code, its `exit_code`.
         KeyboardInterrupt: stopped by Ctrl-C, after a checkpoint was saved.
     """
-    _run("pretraining", {"text": text, "output_dir": output_dir, **settings})
-    return read_json(Path(output_dir).expanduser() / SUMMARY)
+    paths = [text] if isinstance(text, (str, Path)) else text
+    if not isinstance(paths, Sequence) or not paths or not all(isinstance(path, (str, Path)) for path in paths):
+        raise ValueError(f"text={text!r} must be a file or folder, or a list of them; name what to train on")
+    _run("pretrain", [], {"text": paths, "output_dir": output_dir, **settings}, quiet)
+    return read_json(Path(output_dir).expanduser() / SUMMARY_FILE)
 
 
-def classify(train_file: str | Path | pd.DataFrame, *, output_dir: str | Path, **settings: Any) -> dict[str, Any]:
+def classify(
+    train_file: str | Path | pd.DataFrame,
+    *,
+    output_dir: str | Path,
+    quiet: bool = False,
+    **settings: Unpack[ClassifySettings],
+) -> dict[str, Any]:
     """Fine-tune on a table of labelled texts, as `bert-on-paddle classify`; the rest as of `pretrain`.
 
     Args:
@@ -146,36 +188,97 @@ def classify(train_file: str | Path | pd.DataFrame, *, output_dir: str | Path, *
     """
     folder = Path(output_dir).expanduser()
     train_file = _as_file(train_file, folder / "tables/train_file.parquet")
-    _run("classify", {"train_file": train_file, "output_dir": folder, **settings})
+    if not isinstance(train_file, (str, Path)):
+        raise ValueError(f"train_file={train_file!r} must be a file or a pandas table; name the labelled texts")
+    _run("classify", [], {"train_file": train_file, "output_dir": folder, **settings}, quiet)
     scores = read_json(folder / "glue-custom" / SCORES_FILE)
-    return read_json(folder / "glue-custom" / SUMMARY) | ({"scores": scores} if scores else {})
+    return read_json(folder / "glue-custom" / SUMMARY_FILE) | ({"scores": scores} if scores else {})
 
 
-def serve(model: str | Path, *, port: int = 0, **settings: Any) -> Server:
+def export(
+    model: str | Path,
+    *,
+    output_dir: str | Path,
+    output_format: str,
+    quiet: bool = False,
+    **settings: Unpack[ExportSettings],
+) -> Path:
+    """Export a model for serving, as `bert-on-paddle export`; returns the folder of the export.
+
+    Args:
+        output_format: paddle-inference, onnx, openvino, triton, hf or paddlenlp.
+        settings: the other flags of the command, with underscores.
+    """
+    given = {"model": model, "output_dir": output_dir, "output_format": output_format}
+    _run("export", [], {**given, **settings}, quiet)
+    return Path(output_dir).expanduser()
+
+
+def convert(
+    model: str | Path,
+    *,
+    output_dir: str | Path,
+    output_format: str,
+    quiet: bool = False,
+    **settings: Unpack[ConvertSettings],
+) -> Path:
+    """Write a model in another library's format, as `bert-on-paddle convert`; returns the folder.
+
+    Args:
+        output_format: native, hf, paddlenlp or another of the command's formats.
+        settings: the other flags of the command, with underscores.
+    """
+    given = {"model": model, "output_dir": output_dir, "output_format": output_format}
+    _run("convert", [], {**given, **settings}, quiet)
+    return Path(output_dir).expanduser()
+
+
+def report(
+    run: str | Path | Sequence[str | Path],
+    *,
+    html: str | Path | None = None,
+    markdown: str | Path | None = None,
+    quiet: bool = False,
+) -> Path:
+    """Write the report of one training or of several, as `bert-on-paddle report`; returns its file.
+
+    Args:
+        html, markdown: the file to write, one of them; neither: report.html in the folder of the first run.
+    """
+    runs = [run] if isinstance(run, (str, Path)) else list(run)
+    _run("report", [str(Path(each).expanduser()) for each in runs], {"html": html, "markdown": markdown}, quiet)
+    return Path(html or markdown or Path(runs[0]) / "report.html").expanduser()
+
+
+def serve(model: str | Path, *, port: int = 0, quiet: bool = False, **settings: Unpack[ServeSettings]) -> Server:
     """Serve a model as `bert-on-paddle serve` does, until `stop`, the end of a `with` block or of this process.
 
     Args:
         port: 0: any that is free.
+        quiet: print nothing of the server's messages.
         settings: the flags of the command, with underscores.
     Raises:
         ValueError: the model or a setting; the lines of the command's errors.
     """
-    return Server(_started(["bert.serving", str(model)], {"port": port, **settings}))
+    return Server(_started("serve", [str(model)], {"port": port, **settings}), quiet)
 
 
 class Server:
     """A server in a process of its own, whose page and API are at `url`."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], quiet: bool = False) -> None:
         self._process, lines = process, list[str]()
         assert process.stdout is not None
         for line in process.stdout:
             lines.append(line)
             if ready := _READY.search(line):
                 self.url = ready[1]
-                threading.Thread(target=_shown, args=(process,), daemon=True).start()
+                threading.Thread(target=_echo_lines, args=(process, quiet), daemon=True).start()
                 return
         raise _failure("the server", process.wait(), lines)
+
+    def __repr__(self) -> str:
+        return f"<Server: {self.url}>"
 
     def stop(self) -> None:
         """Answer the requests that have come, then end."""
@@ -189,13 +292,13 @@ class Server:
         self.stop()
 
 
-def _run(task: str, settings: Mapping[str, Any]) -> None:
-    """Run a command of `bert.commands` to its end; its output goes to ours, which a notebook shows."""
-    process, lines = _started(["bert.commands", task], settings), list[str]()
+def _run(name: str, words: Sequence[str], settings: Mapping[str, Any], quiet: bool) -> None:
+    """Run a command of `bert.interpreter.COMMANDS` to its end; its output goes to ours, which a notebook shows."""
+    process, lines = _started(name, words, settings), list[str]()
     try:
         while True:
             try:
-                lines += _shown(process)
+                lines += _echo_lines(process, quiet)
                 process.wait()
                 break
             except KeyboardInterrupt:  # the command saves, then ends
@@ -205,12 +308,13 @@ def _run(task: str, settings: Mapping[str, Any]) -> None:
     if process.returncode == INTERRUPTED:
         raise KeyboardInterrupt("stopped; the same call continues from here")
     if process.returncode != OK:
-        raise _failure(f"the {task} run", process.returncode, lines)
+        raise _failure(f"the {name} run", process.returncode, lines)
 
 
-def _started(words: Sequence[str], settings: Mapping[str, Any]) -> subprocess.Popen[str]:
+def _started(name: str, words: Sequence[str], settings: Mapping[str, Any]) -> subprocess.Popen[str]:
+    start = next(command.words() for command in COMMANDS if command.name == name)
     return subprocess.Popen(
-        [sys.executable, "-m", *words, *flags_of(settings)],
+        [sys.executable, *start, *words, *flags_of(settings)],
         env={**isolated_environment(), CALLER: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
         start_new_session=True,  # Ctrl-C reaches this process, whose it is
         stdout=subprocess.PIPE,
@@ -220,13 +324,13 @@ def _started(words: Sequence[str], settings: Mapping[str, Any]) -> subprocess.Po
     )
 
 
-def _shown(process: subprocess.Popen[str]) -> list[str]:
-    """The lines of a process, printed as they come; its errors are left to the exception."""
+def _echo_lines(process: subprocess.Popen[str], quiet: bool) -> list[str]:
+    """The lines of a process, printed as they come unless it is quiet; its errors are left to the exception."""
     lines = []
     assert process.stdout is not None
     for line in process.stdout:
         lines.append(line)
-        if not line.startswith("error: "):
+        if not quiet and not line.startswith("error: "):
             print(line, end="", flush=True)
     return lines
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -114,6 +115,47 @@ def lock(file: BinaryIO | TextIO | int, wait_seconds: float = 0.0) -> bool:
         except OSError:
             return False
         time.sleep(0.1)
+
+
+@contextmanager
+def temporary_folder(kind: str) -> Iterator[Path]:
+    """A new folder for temporary files, which is removed at the end.
+
+    Folders of this kind that a killed process of this user left are removed first. A process holds the lock of its
+    folder while it lives, so a folder without it belongs to nobody. Without locks (some NFS) they stay.
+    """
+    prefix = f"bert-{kind}-"
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with suppress(OSError):
+            _remove_if_left(left)
+    folder, descriptor = _locked_folder(prefix)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _remove_if_left(folder: Path) -> None:
+    """Remove a folder of this user that no process has locked. OSError: one has."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(descriptor).st_uid == os.getuid() and lock(descriptor):
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(descriptor)
+
+
+def _locked_folder(prefix: str) -> tuple[Path, int]:
+    """A new temporary folder, and the open descriptor that has its lock, if the file system has locks."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix))
+        with suppress(FileNotFoundError):  # before the lock was taken, another start took it for one that was left
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            lock(descriptor, math.inf)
+            if folder.exists():
+                return folder, descriptor
+            os.close(descriptor)
 
 
 @contextmanager

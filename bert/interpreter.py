@@ -121,9 +121,9 @@ def _is_this_python(path: str | None) -> bool:
     """Two environments may share one binary, so the folder of the link must be the same too."""
     if not path or not sys.executable:
         return False
-    ours, other = Path(sys.executable), Path(path)
-    return os.path.realpath(ours) == os.path.realpath(other) and (
-        os.path.realpath(ours.parent) == os.path.realpath(other.parent)
+    running, other = Path(sys.executable), Path(path)
+    return os.path.realpath(running) == os.path.realpath(other) and (
+        os.path.realpath(running.parent) == os.path.realpath(other.parent)
     )
 
 

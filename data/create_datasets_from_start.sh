@@ -11,10 +11,11 @@ usage: BERT_PREP_WORKING_DIR=DIR bash data/create_datasets_from_start.sh [option
 Makes, below \$BERT_PREP_WORKING_DIR (default: results/data of the checkout, which scripts/docker/launch.sh mounts), the
 data that the recipes for BERT-large read:
   wikipedia   wikipedia/source/LANG/N.txt          the articles' text, from a verified dump
-  vocabulary  vocab/NAME-vocab.txt
+  vocabulary  vocab/NAME-vocab.txt                 in a language other than English vocab/LANG-vocab.txt, made of
+                                                   the text, without --vocabulary and --vocab-file
   phase1      pretrain/phase1/unbinned/parquet     shards of sequences of 128
   phase2      pretrain/phase2/bin_size_64/parquet  shards of sequences of 512, in bins of 64
-  squad       download/squad/v1.1
+  squad       download/squad/v1.1                  English: with another --language only by --only squad
   glue        download/glue                        only with --only glue
 Text in books/source/LANG is read too, if you put it there:
   wget --input-file LIST --directory-prefix raw
@@ -26,7 +27,7 @@ Every step resumes its earlier work: after an interruption, start the same comma
   --language CODE        language of the Wikipedia (default: en)
   --dump-date YYYYMMDD   dump to download (default: the pinned one)
   --local-dump FILE      a dump that you have, instead of a download
-  --vocabulary NAME      default: bert-large-uncased
+  --vocabulary NAME      one to download (default: bert-large-uncased for English)
   --vocab-file FILE      a vocabulary of your own, instead of a download
   --num-shards N         per phase, and per bin in phase 2 (default: 4096 = 8 GPUs x 4 workers x 128)
   --sample-ratio R       share of the documents (default: 0.9)
@@ -48,7 +49,7 @@ is_step() {
   [[ " ${STEPS[*]} " == *" $1 "* ]] || stop "step '$1' is not one of: ${STEPS[*]}"
 }
 
-language=en dump_date='' local_dump='' vocabulary=bert-large-uncased vocab_file=''
+language=en dump_date='' local_dump='' vocabulary='' vocab_file=''
 num_shards=4096 sample_ratio=0.9 duplicate_factor=5 masking=static seed=12439 num_workers="$(nproc)" dry_run=false
 only=() skip=()
 
@@ -99,6 +100,14 @@ fi
 ${dry_run} || mkdir -p -- "${BERT_PREP_WORKING_DIR}"
 work="$(realpath --canonicalize-missing -- "${BERT_PREP_WORKING_DIR}")"
 wikipedia="${work}/wikipedia" books="${work}/books"
+# The code of the language of a Wikipedia, whose sentences are English in simple, Chinese in zh_classical.
+sentences="${language%%[-_]*}"
+[[ "${language}" != simple ]] || sentences=en
+trains_vocabulary=false
+if [[ -z "${vocabulary}${vocab_file}" && "${sentences}" != en ]]; then
+  trains_vocabulary=true vocab_file="${work}/vocab/${language}-vocab.txt"
+fi
+vocabulary="${vocabulary:-bert-large-uncased}"
 [[ -n "${vocab_file}" ]] || vocab_file="${work}/vocab/${vocabulary}-vocab.txt"
 
 ${dry_run} || find_python train
@@ -107,8 +116,10 @@ cd "${REPOSITORY}"
 wanted() {
   if ((${#only[@]})); then
     [[ " ${only[*]} " == *" $1 "* ]]
+  elif [[ "$1" == glue || ("$1" == squad && "${sentences}" != en) ]]; then
+    false
   else
-    [[ "$1" != glue && " ${skip[*]:-} " != *" $1 "* ]]
+    [[ " ${skip[*]:-} " != *" $1 "* ]]
   fi
 }
 
@@ -116,10 +127,6 @@ run() {
   echo "+ python -m $*" >&2
   ${dry_run} || "${PYTHON}" -m "$@"
 }
-
-# The code of the language of a Wikipedia, whose sentences are English in simple, Chinese in zh_classical.
-sentences="${language%%[-_]*}"
-[[ "${language}" != simple ]] || sentences=en
 
 preprocess() { # SINK LENGTH MAX_PREDICTIONS [MORE FLAGS]
   local sink="$1" length="$2" predictions="$3"
@@ -138,7 +145,13 @@ if wanted wikipedia; then
   run data.download_wikipedia "${flags[@]}"
 fi
 if wanted vocabulary && [[ ! -f "${vocab_file}" ]]; then
-  run data.download_vocabulary --output-dir "${work}/vocab" --name "${vocabulary}"
+  if ${trains_vocabulary}; then
+    flags=(--input "${wikipedia}/source" --output "${vocab_file}" --sample-megabytes 1000)
+    [[ ! -d "${books}/source" ]] || flags+=(--input "${books}/source")
+    run data.train_vocabulary "${flags[@]}"
+  else
+    run data.download_vocabulary --output-dir "${work}/vocab" --name "${vocabulary}"
+  fi
 fi
 if wanted phase1; then
   preprocess "${work}/pretrain/phase1/unbinned/parquet" 128 20

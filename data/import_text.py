@@ -2,10 +2,11 @@
 
     python -m data.import_text --input DIR_OR_FILES... --output-dir D [--document-separator line] [--deduplicate near]
 
-Reads plain text, Markdown, HTML, mails, jsonl, json, csv, tsv and parquet, also as .gz, .bz2, .zst and .xz, in any
-encoding and language; docx, odt, epub, and with the extra `office` pdf, rtf and xlsx. Writes D/source/<lang>/N.txt, or
-with --held-out-fraction D/train/... and D/held_out/..., one document per line, its id first. D/report.json and the last
-lines printed name what was read, left out and dropped, and why. A killed run leaves no text: start it again.
+Reads plain text, Markdown, HTML, mails, notebooks, subtitles, jsonl, json, csv, tsv and parquet, also as .gz, .bz2,
+.zst and .xz, in any encoding and language; docx, odt, epub, and with the extra `office` pdf, rtf and xlsx. Writes
+D/source/<lang>/N.txt, or with --held-out-fraction D/train/... and D/held_out/..., one document per line, its id first.
+D/report.json and the last lines printed name what was read, left out and dropped, and why. A killed run leaves no
+text: start it again.
 """
 
 from pathlib import Path
@@ -17,6 +18,7 @@ from bert.command_errors import command
 from bert.config.flags import Flag
 from bert.config.plain_commands import read_flags
 from bert.files import only_writer
+from bert.reporting.progress import announce
 from data.text.import_settings import ImportSettings
 
 
@@ -29,6 +31,7 @@ class ImportRequest(ImportSettings):
 
 def main(argv: list[str] | None = None) -> None:
     request = read_flags(ImportRequest, argv, description=__doc__)
+    announce("reading", request.input)
     from data.text.importing import import_files, print_report  # loads packages that --help does not need
 
     settings = ImportSettings(**{name: getattr(request, name) for name in ImportSettings.model_fields})

@@ -21,6 +21,7 @@ from bert.config.flags import Flag
 from bert.config.plain_commands import read_flags
 from bert.config.setting_errors import SettingsWithRules
 from bert.files import require_writable, shown, write_atomically
+from bert.reporting.progress import announce
 from bert.samples.manifest import MANIFEST_NAME, read_manifest
 from bert.tokenization.normalization import Normalization
 from bert.tokenization.segmentation import CUTTING
@@ -113,11 +114,12 @@ def _normalization(request: VocabularyRequest, base: Vocabulary | None) -> Norma
     segmenter = segmenter_of(facts.cutter(), request.word_segmenter) if request.model == "wordpiece" else None
     if segmenter:
         print(f"words: cut by {segmenter}, as its script has no spaces between them", file=sys.stderr)
-    return replace(case, word_segmenter=segmenter)
+    return replace(case, word_segmenter=segmenter, equal_letters=True)
 
 
 def main(argv: list[str] | None = None) -> None:
     request = read_flags(VocabularyRequest, argv, description=__doc__)
+    announce("reading", request.input)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     with command(request.output):
         base = request.read_base()

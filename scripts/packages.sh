@@ -6,6 +6,12 @@ UV_PIN="uv==0.13.9 --hash=sha256:d7f459fe4fd247d830351c75686d3996ace3c6f3f728eb0
 UV_HOME="${BERT_VENV:-${REPOSITORY}/.venv}-uv"
 UV_OPTIONS=()
 
+# uv takes an empty variable for a value: an empty UV_CACHE_DIR is refused as a folder without a name.
+for variable in $(compgen -e UV_); do
+  if [[ -z "${!variable}" ]]; then unset "${variable}"; fi
+done
+unset variable
+
 # `make_environment VENV NAME COMMAND ...`: makes VENV where it is missing, and runs COMMAND, which installs NAME into it.
 # Another start waits. What was cut off, by Ctrl-C or a full disk, is installed anew by the next start.
 make_environment() (
@@ -59,6 +65,8 @@ uv_install() {
 }
 
 # `find_uv`: sets UV to the uv on the PATH, or to one in an environment of its own. It is given the settings of pip.
+# -I: the folder that the user stands in may have a venv.py or a pip.py, which is not run. Python 3.10 and older, which
+# may make this environment, do not know PYTHONSAFEPATH.
 find_uv() {
   local python
   if ! UV="$(command -v uv)" || ! printf '%s\n' "uv 0.8" "$("${UV}" --version)" | sort --check=quiet --version-sort; then
@@ -68,7 +76,7 @@ find_uv() {
     if [[ ! -f "${UV_HOME}/complete" || "$(<"${UV_HOME}/complete")" != "${UV_PIN}" ]]; then
       python="$(supported_python 99 || command -v python3 || command -v python)" \
         || fail "no Python found; install Python 3.11 or 3.12, or uv (https://docs.astral.sh/uv), and put it on the PATH"
-      { "${python}" -m venv --clear "${UV_HOME}" \
+      { "${python}" -I -m venv --clear "${UV_HOME}" \
         && "${UV_HOME}/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r <(echo "${UV_PIN}"); } >&2 \
         || fail "could not install uv with ${python} (see above); check the network, or install uv and put it on the PATH"
       echo "${UV_PIN}" >"${UV_HOME}/complete"
@@ -82,7 +90,7 @@ find_uv() {
 pass_on_pip_settings() {
   local python list="" name value
   for python in python3 python "${UV_HOME}/bin/python"; do
-    if list="$("${python}" -m pip config list 2>/dev/null)"; then break; fi
+    if list="$("${python}" -I -m pip config list 2>/dev/null)"; then break; fi
   done
   export UV_INDEX_STRATEGY="${UV_INDEX_STRATEGY:-unsafe-best-match}" # versions are fixed: any index that has them will do
   if compgen -G "/etc/ssl/certs/*" >/dev/null; then export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-true}"; fi

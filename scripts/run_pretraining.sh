@@ -4,4 +4,5 @@ set -euo pipefail
 
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-launch pretraining "$@"
+find_runtime # sets PYTHON
+exec "${PYTHON}" -m bert.commands pretraining "$@"

@@ -93,12 +93,11 @@ find_python() { # `find_python EXTRA ...`, also as one word
   { echo "${wanted}" >"${stamp}"; } 2>/dev/null || true
 }
 
-launch() { # `launch TASK ARGUMENTS ...`: run_TASK.sh; files of the current folder, such as a data.py, are not imported
+find_runtime() { # `find_python` with what training needs; files of the current folder, such as a data.py, are not imported
   local needed
   needed="$(runtime_extras)"
   find_python "${needed}"
   export PYTHONPATH="${REPOSITORY}${PYTHONPATH:+:${PYTHONPATH}}" PYTHONSAFEPATH=1
-  exec "${PYTHON}" -m bert.commands "$@"
 }
 
 if [[ "${BASH_SOURCE[0]}" == "$0" ]]; then

@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from bert.files import (
     sha256_of,
     sha256_of_file,
     shown,
+    temporary_folder,
     unset_variable,
     waiting_lock,
     write_atomically,
@@ -200,3 +202,38 @@ def test_names_of_any_bytes_can_be_shown():
     assert shown(b"/data/\xff\xc3\xa9") == shown(Path(os.fsdecode(b"/data/\xff\xc3\xa9"))) == "/data/\\xffé"
     assert unset_variable(Path("/data/$HOME2")) == " (the environment variable in /data/$HOME2 is not set)"
     assert unset_variable(Path("/data")) == ""
+
+
+KILLED = """
+import sys, time
+from bert.files import temporary_folder
+with temporary_folder("killed") as folder:
+    (folder / "inside").mkdir()
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_temporary_folder_that_a_killed_process_left_is_removed_by_the_next(tmp_path, monkeypatch):
+    """That of a process that lives stays, and so does one of another kind."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    words = [sys.executable, "-c", KILLED]
+    processes = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) for _ in range(2)]
+    killed, alive = (Path(process.stdout.readline().strip()) for process in processes)
+    other = tmp_path / "bert-other-1"
+    other.mkdir()
+    try:
+        processes[0].kill()
+        processes[0].wait()
+        assert killed.is_dir() and alive.is_dir()
+        with pytest.raises(FileNotFoundError, match="of the block"):
+            with temporary_folder("killed") as own:
+                assert not killed.exists() and alive.is_dir() and other.is_dir() and own.is_dir()
+                raise FileNotFoundError("of the block")
+        assert not own.exists()
+    finally:
+        processes[1].kill()
+        processes[1].wait()
+        for process in processes:
+            process.stdout.close()

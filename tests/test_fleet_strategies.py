@@ -1,6 +1,6 @@
 """Fleet's own strategies (--fleet-strategies amp, gradient_merge or both) train as our program does; lamb is refused.
 
-Ranks: tests/ranks/test_ranks.py.
+Ranks: tests/runtime/test_distributed.py.
 """
 
 from collections import Counter

@@ -21,6 +21,7 @@ from tests.support.locked import locked
 # Each may import from those above it only. A new package is added where its reader would look for it.
 ORDER = (
     "bert.exit_codes",
+    "bert.telemetry",
     "bert.interpreter",
     "bert.printable",
     "bert.rank_environment",
@@ -60,6 +61,7 @@ ORDER = (
     "bert.doctor",
     "bert.own_text",
     "bert.commands",
+    "bert.api_settings",
     "bert.api",
     "bert.package",
     "entry points",
@@ -163,26 +165,33 @@ def test_the_graph_of_imports():
 # Packages that a command which trains or predicts nothing has no use for; each costs tenths of a second at every start.
 HEAVY = (
     "paddle numba llvmlite sklearn pandas scipy scipy.stats requests urllib3 pyarrow h5py matplotlib visualdl "
-    "huggingface_hub transformers torch tensorflow onnx datasketch charset_normalizer"
+    "huggingface_hub transformers torch tensorflow onnx datasketch charset_normalizer numpy yaml psutil tqdm"
 ).split()
 _LAUNCHERS = [f"bert.commands {task}" for task in ("pretraining", "squad", "glue", "classify", "ner", "vectors")]
-_NEED_PYARROW = "balance_shards import_shards inspect preprocess_bert_pretrain train_vocabulary import_text".split()
+_OF_DATA = {  # packages whose settings or constants the help of a command of data/ takes from its work
+    "inspect": ("pyarrow", "numpy", "tqdm"),
+    "train_vocabulary": ("numpy",),
+    "import_text": ("numpy",),
+    "download_wikipedia": ("numpy", "yaml"),
+}
+_OF_DRY_RUN = ("numpy", "yaml", "psutil", "tqdm")
 STARTS = {  # the words of a command -> the packages of HEAVY that it may load
     **dict.fromkeys((f"{task} --help" for task in _LAUNCHERS), ()),
     **dict.fromkeys((f"{path.name} --help" for path in REPOSITORY.glob("run_*.py")), ()),
-    **dict.fromkeys(("bert.serving --help", "bert.doctor --help", "bert.reporting --help"), ()),
+    **dict.fromkeys(("bert.serving --help", "bert.reporting --help"), ()),
+    "bert.doctor --help": ("psutil",),
     **{
-        f"data.{path.stem} --help": ("pyarrow",) if path.stem in _NEED_PYARROW else ()
+        f"data.{path.stem} --help": _OF_DATA.get(path.stem, ())
         for path in (REPOSITORY / "data").glob("*.py")
         if path.stem != "__init__"
     },
-    "bert.commands pretraining --config base --dry-run": (),
-    "bert.commands pretraining --config quickstart --show-config": (),
+    "bert.commands pretraining --config base --dry-run": _OF_DRY_RUN,
+    "bert.commands pretraining --config quickstart --show-config": _OF_DRY_RUN,
 }
 # In a fork for each command, so that what most of them need is loaded once: it must be free of HEAVY too.
 _STARTING = """
 import json, os, runpy, sys
-import numpy, bert.pretraining.entry, bert.commands.fine_tuning, bert.samples.manifest
+import bert.pretraining.entry, bert.commands.fine_tuning, bert.samples.manifest
 result = {}
 for words in json.loads(sys.argv[1]):
     reading, writing = os.pipe()

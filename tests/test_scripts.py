@@ -111,7 +111,8 @@ def test_an_environment_is_made_once_from_the_lock(machine, tmp_path):
 def test_packages_are_compiled_where_no_start_can_keep_what_it_compiles(machine, given, compiles):
     neither = {"PYTHONDONTWRITEBYTECODE": "", "UV_COMPILE_BYTECODE": ""}
     _, log = machine(**{**neither, **given})
-    assert f"UV_COMPILE_BYTECODE={compiles}\n" in log and "--compile-bytecode" not in log
+    assert re.findall("^UV_COMPILE_BYTECODE=(.*)$", log, re.M) == ([compiles] if compiles else [])
+    assert "--compile-bytecode" not in log
 
 
 def test_what_was_cut_off_is_installed_anew(machine, tmp_path):
@@ -168,6 +169,42 @@ def test_pips_settings_are_uvs_and_its_variables_come_first(machine, tmp_path):
     assert "UV_DEFAULT_INDEX=https://mine/simple\n" in log
 
 
+def test_empty_variables_of_uv_count_as_unset(machine):
+    """uv refuses an empty UV_CACHE_DIR, as a folder without a name."""
+    _, log = machine(UV_CACHE_DIR="", UV_INDEX_STRATEGY="", UV_OFFLINE="1")
+    assert "UV_CACHE_DIR" not in log and "UV_INDEX_STRATEGY=unsafe-best-match\n" in log and "UV_OFFLINE=1\n" in log
+
+
+@pytest.fixture
+def foreign_folder(tmp_path):
+    """A folder whose modules write a file, `ran`, when they are imported: of venv and pip, and of what these import."""
+    folder = tmp_path / "foreign"
+    folder.mkdir()
+    for name in ("venv", "pip", "logging", "json", "email", "ensurepip", "tempfile", "argparse"):
+        (folder / f"{name}.py").write_text(f"open({str(folder / 'ran')!r}, 'a').write('{name} ')\n")
+    return folder
+
+
+def test_pip_of_the_current_folder_is_not_run(machine, tmp_path, foreign_folder):
+    (tmp_path / "pip.conf").write_text("[global]\nindex-url = https://mirror/simple\n")
+    path = f"{Path(sys.executable).parent}:{tmp_path}/bin:/usr/bin:/bin"
+    words = "make_environment $BERT_VENV x uv_install $BERT_VENV/bin/python x"
+    start = f"cd {foreign_folder}; source {REPOSITORY}/scripts/setup.sh; {words}"
+    done, log = machine(start, path=path, PIP_CONFIG_FILE=f"{tmp_path}/pip.conf")
+    assert done.returncode == 0 and "UV_DEFAULT_INDEX=https://mirror/simple\n" in log, done.stderr
+    assert not (foreign_folder / "ran").exists()
+
+
+def test_venv_of_the_current_folder_is_not_run(machine, tmp_path, foreign_folder):
+    """Without a uv on the PATH one gets an environment of its own; here without pip, so that nothing is installed."""
+    (tmp_path / "bin/uv").unlink()
+    (tmp_path / "bin/python3.11").write_text(f'#!/bin/sh\nexec {sys.executable} "$@" --without-pip\n')
+    start = f"cd {foreign_folder}; source {REPOSITORY}/scripts/setup.sh; find_uv"
+    done, _ = machine(start)
+    assert done.returncode == 2 and "could not install uv" in done.stderr
+    assert (tmp_path / "venv-uv/pyvenv.cfg").is_file() and not (foreign_folder / "ran").exists()
+
+
 def test_an_environment_that_cannot_be_written_is_used(machine, tmp_path):
     (tmp_path / "venv/installed-train-paddle.sha256").mkdir(parents=True)
     assert machine()[0].stdout == USED
@@ -197,7 +234,7 @@ def test_paddle_is_2_6_but_for_cards_that_its_wheel_has_no_code_for(tmp_path, ca
 
 
 def test_another_version_of_paddle_is_refused():
-    for command in ("source scripts/setup.sh; set -e; launch squad", "bash scripts/run_tests.sh --paddle 3.2"):
+    for command in ("source scripts/setup.sh; set -e; find_runtime", "bash scripts/run_tests.sh --paddle 3.2"):
         done = bash(command, BERT_PADDLE="3.2")
         assert done.returncode == 2 and "3.2 must be 2.6 or 3.1" in done.stderr
 
@@ -272,3 +309,14 @@ def test_a_job_without_a_number_is_refused_before_it_is_computed_with(tmp_path):
 def test_an_unknown_extra_is_refused_with_the_known_ones():
     done = bash("bash scripts/setup.sh servers")
     assert done.returncode == 2 and "servers must be one of paddle gpu" in done.stderr
+
+
+def test_the_package_does_not_replace_the_users_pip():
+    show = "lambda **settings: print(*settings['install_requires'], sep='\\n')"
+    code = f"import runpy, setuptools; setuptools.setup = {show}; runpy.run_path('setup.py')"
+    environment = {**os.environ, "BERT_PADDLE": "none"}
+    shown = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True
+    )
+    names = {Requirement(line).name for line in shown.stdout.splitlines()}
+    assert {"numpy", "scikit-learn", "visualdl"} <= names and not names & {"pip", "uv", "paddlepaddle"}

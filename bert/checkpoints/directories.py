@@ -270,28 +270,6 @@ def newest_valid(
     return None
 
 
-def weights_folder(path: Path) -> Path:
-    """The final step below `path` if that is a run's output folder or a folder inside one, otherwise `path`.
-
-    Phase 2 is preferred to phase 1, and the best weights to the newest (`final_step`).
-    """
-    if not path.is_dir() or (path / MANIFEST).exists():
-        return path
-    steps = [manifest.parent for depth in range(1, 4) for manifest in path.glob("*/" * depth + MANIFEST)]
-    parents = {step.parent for step in steps if step.name.isdecimal()}
-    parents -= {parent.with_name("phase1") for parent in parents if parent.name == "phase2"}
-    if len(parents) > 1:
-        raise CheckpointError(
-            f"{path} holds checkpoints of several runs ({', '.join(sorted(map(str, parents)))}); name one of them"
-        )
-    if not parents:
-        return path
-    parent = parents.pop()
-    step = final_step(parent)
-    assert step is not None
-    return step_directory(parent, step)
-
-
 def require_space(parent: Path, num_bytes: int) -> None:
     """Refuse a save that cannot fit on the disk, before anything is written."""
     free = shutil.disk_usage(parent).free

@@ -104,3 +104,4 @@ class Progress:
     loss_scale_counters: dict[str, int]
     settings: dict  # the resolved configuration, for comparison and for people
     carried: LoopState = field(default_factory=LoopState)
+    num_examples: int | None = None  # that the data give to a pass; None: not recorded, by an earlier version

@@ -3,14 +3,17 @@
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from bert.commands.fine_tuning import FineTuningLauncher, Form, planned_of
+from bert.commands.fine_tuning import ArgumentSettings, FineTuningLauncher, planned_of
 from bert.config.settings_base import Settings
 from bert.config.training_settings import derive
 from bert.exit_codes import OK
@@ -18,15 +21,19 @@ from bert.files import read_json, write_atomically
 from bert.glue.config import ENTRY as GLUE
 from bert.glue.config import OWN_FILES
 from bert.help_parser import wrapped
-from bert.jobs.job import Execution, Group, Job, Step
-from bert.jobs.planned import Planned, start
-from bert.jobs.training import Train, trainings
+from bert.jobs.job import Execution, Group, Job, Planned, Step, start
+from bert.jobs.training import Train, parts_of_time, trainings
 from bert.launching.arguments import CommandLine
 from bert.launching.settings import LaunchSettings
-from bert.reporting.run_record import BASELINE_FILE, SCORES_FILE, SUMMARY
+from bert.reporting.run_record import BASELINE_FILE, SCORES_FILE, SUMMARY_FILE
 from bert.reporting.spread import markdown, metric_rows, metrics_in
+from data.text.columns import TableForm
+from data.text.encodings import Decoding
+from data.text.languages import are_foreign
+from data.text.tables import user_table
 
 CLASSIFIED_FROM = "bert-base-uncased"  # the weights that run_classify.sh starts from
+_SAMPLED_ROWS = 500
 
 
 class ClassifyStart(Settings):
@@ -39,7 +46,7 @@ class ClassifyLaunch(LaunchSettings):
     start: ClassifyStart = ClassifyStart()
 
 
-def _form(line: CommandLine) -> Form:
+def _argument_settings(line: CommandLine) -> ArgumentSettings:
     flags = line.training
     if line.positional or not flags.keys() & set(OWN_FILES):
         raise ValueError(
@@ -54,9 +61,25 @@ def _form(line: CommandLine) -> Form:
     settings: dict[str, Any] = {"output_dir": folder, "report_file": folder / "report.json"}
     if "train_file" in flags and not flags.keys() & {"from_pretrained_params", "from_checkpoint", "bert_model"}:
         settings["from_pretrained_params"] = CLASSIFIED_FROM
+        _refuse_other_languages(file, Decoding.of(SimpleNamespace(**flags)))
     if "cross_validate" in line.launch:
         settings |= {"folds": line.launch["cross_validate"], "fold": 0}
-    return Form(settings | ({"config": line.launch["config"]} if "config" in line.launch else {}))
+    return ArgumentSettings(settings | ({"config": line.launch["config"]} if "config" in line.launch else {}))
+
+
+def _refuse_other_languages(file: Path, decoding: Decoding) -> None:
+    """ValueError if the texts are surely not English, which the model is of that is used if none is named."""
+    texts = list[str]()
+    with suppress(ValueError, OSError):  # what is wrong with the file is said where it is read
+        table = user_table(file, TableForm(None, decoding.header, "cells"), decoding=decoding)
+        cells = (value for row in islice(table.rows, _SAMPLED_ROWS) for value in (row.values or {}).values())
+        texts = [value for value in cells if isinstance(value, str) and " " in value]
+    if are_foreign(texts):
+        raise ValueError(
+            f"{file}: its texts are not English. Without --model {CLASSIFIED_FROM} would be downloaded (440 MB), which "
+            "has learned English alone and cuts the words of other languages into pieces; pass --model of this "
+            f"language, bert-base-multilingual-cased, or your own of --text (--model {CLASSIFIED_FROM} takes it anyway)"
+        )
 
 
 LAUNCHER = FineTuningLauncher(
@@ -71,7 +94,7 @@ LAUNCHER = FineTuningLauncher(
     settings=ClassifyLaunch,
     shown=("data",),
     hidden=("task_name", "data_dir", "download"),
-    form=_form,
+    argument_settings=_argument_settings,
 )
 
 
@@ -83,7 +106,8 @@ def planned(words: Sequence[str]) -> Planned:
         return one
     if one.plan.questions:
         print(f"--cross-validate: this is one of {parts} trainings, each in part-N of its folder", file=sys.stderr)
-    return Planned(one.line, one.plan.shown_in_time([1 / parts]), cross_validation(one.job, parts))
+    job = cross_validation(one.job, parts)
+    return Planned(one.line, one.plan.shown_in_time(parts_of_time(job)), job)
 
 
 main = partial(start, planned)
@@ -122,7 +146,7 @@ class AllParts(Step):
 
     def run(self, execution: Execution) -> int:
         folds = [step.config.log_dir() for step in self.folds]
-        metrics = {part: metrics_in(read_json(fold / SUMMARY)) for part, fold in enumerate(folds)}
+        metrics = {part: metrics_in(read_json(fold / SUMMARY_FILE)) for part, fold in enumerate(folds)}
         table = [*markdown(metric_rows(metrics, "part")), *_all_rows([read_json(fold / SCORES_FILE) for fold in folds])]
         lines = [f"{self.folds[0].config.stage()}: {len(folds)} parts", "", *table]
         if verdict := _verdict_of_all(self.folder, folds):
@@ -142,8 +166,10 @@ def _verdict_of_all(folder: Path, folds: Sequence[Path]) -> str:
 
     figures = pooled(records, "the model of each part")
     words = f"Over all {len(folds)} parts: {figures['verdict']}"
-    contents = {fold / SUMMARY: {**read_json(fold / SUMMARY), "verdict_of_all_parts": words} for fold in folds}
-    for path, content in {**contents, folder / SUMMARY: {**figures, "verdict": words}}.items():
+    contents = {
+        fold / SUMMARY_FILE: {**read_json(fold / SUMMARY_FILE), "verdict_of_all_parts": words} for fold in folds
+    }
+    for path, content in {**contents, folder / SUMMARY_FILE: {**figures, "verdict": words}}.items():
         write_atomically(path, f"{json.dumps(content, indent=1)}\n".encode())
     return words
 
@@ -156,7 +182,7 @@ def _all_rows(scores: list[dict[str, Any]]) -> list[str]:
     rows = []
     for name in parts[0]:
         truths, said = (round(sum(part[name][key] for part in parts)) for key in ("support", "predicted"))
-        hits = round(sum(part[name]["recall"] * part[name]["support"] for part in parts))
-        measures = (hits / max(said, 1), hits / max(truths, 1), 2 * hits / max(said + truths, 1))
-        rows.append([name, *(f"{value:.3f}" for value in measures), str(truths)])
+        hits = round(sum((part[name]["recall"] or 0.0) * part[name]["support"] for part in parts))
+        shares = ((hits, said), (hits, truths), (2 * hits, said + truths))
+        rows.append([name, *(f"{part / whole:.3f}" if whole else "-" for part, whole in shares), str(truths)])
     return ["", *markdown((["class, over all rows", "precision", "recall", "F1", "lines"], rows))]

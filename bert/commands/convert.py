@@ -11,11 +11,8 @@ from pydantic import Field
 from bert.config.flags import Flag
 from bert.config.plain_commands import read_flags
 from bert.config.setting_errors import SettingsWithRules, usage_errors
-from bert.conversion.converting import ConversionRequest, convert, table
 from bert.conversion.hub_settings import HubRequest
-from bert.conversion.model import ModelSource
-from bert.conversion.model_card import CardRequest
-from bert.conversion.writers import FORMATS
+from bert.conversion.settings import MODEL_FORMATS, CardRequest, ConversionRequest, ModelSource
 
 _DESCRIPTION = "Convert a BERT between this project, Hugging Face, PaddleNLP, NVIDIA's Paddle and Google's TensorFlow."
 
@@ -31,7 +28,7 @@ class ConvertRequest(ModelSource, CardRequest, HubRequest, SettingsWithRules):
         None, description="the folder to make"
     )
     to_format: Annotated[
-        Literal[*FORMATS] | None,  # type: ignore[valid-type]
+        Literal[*MODEL_FORMATS] | None,  # type: ignore[valid-type]
         Flag(name="--output-format", hidden_aliases=("--to-format",)),
     ] = Field(None, description="the format to write; with --to-hub it is hf")
     fused_qkv: Annotated[str | None, Flag(placeholder="blocks|heads:NUMBER")] = Field(
@@ -53,7 +50,7 @@ class ConvertRequest(ModelSource, CardRequest, HubRequest, SettingsWithRules):
         if (self.target is None) == (self.to_hub is None):
             yield "give the folder to make, --output-dir DIR, or the name on a hub, --to-hub NAME: one of them"
         if self.to_hub is None and self.to_format is None:
-            yield f"--output-dir DIR needs --output-format, one of {', '.join(FORMATS)}; add it"
+            yield f"--output-dir DIR needs --output-format, one of {', '.join(MODEL_FORMATS)}; add it"
         if self.to_hub is not None and self.to_format not in (None, "hf"):
             yield f"--output-format {self.to_format}: --to-hub writes hf, which transformers loads; omit it"
         if self.to_hub is None and (self.hub_private or self.hub_update or self.hub_token_file):
@@ -78,6 +75,8 @@ def _require_paddlenlp() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     request = read_flags(ConvertRequest, argv, description=_DESCRIPTION, program="run_convert.py")
     with usage_errors():
+        from bert.conversion.converting import convert, table  # not for --help
+
         if request.check:
             _require_paddlenlp()
             from bert.inference.paddlenlp_check import check_with_paddlenlp  # loads Paddle

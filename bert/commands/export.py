@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from bert import exit_codes
 from bert.config.plain_commands import read_flags
 from bert.config.setting_errors import usage_errors
-from bert.conversion.converting import table
 from bert.inference.export_files import ExportRequest
-from bert.inference.exporting import export
 
 _DESCRIPTION = "Export a BERT for serving (Paddle Inference, ONNX, OpenVINO, Triton), or for Hugging Face or PaddleNLP."
 
@@ -15,6 +13,9 @@ _DESCRIPTION = "Export a BERT for serving (Paddle Inference, ONNX, OpenVINO, Tri
 def main(argv: Sequence[str] | None = None) -> int:
     request = read_flags(ExportRequest, argv, description=_DESCRIPTION, program="run_export.py")
     with usage_errors():
+        from bert.conversion.converting import table  # not for --help
+        from bert.inference.exporting import export
+
         if request.to_format == "paddle-inference" and request.precision == "int8":
             from bert.inference.predictor import require_quantizer  # loads Paddle
 

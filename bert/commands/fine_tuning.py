@@ -10,24 +10,26 @@ from bert.checkpoints.directories import list_steps
 from bert.commands.quickstart_data import MadeData, SampleVocabulary, quickstart_data
 from bert.config.command_line import Question, take_questions
 from bert.config.setting_errors import Mistakes
-from bert.config.setting_sources import read_settings, resolve_config
+from bert.config.setting_sources import read_settings, resolve
 from bert.config.training_settings import derive
-from bert.exit_codes import OK
+from bert.config.unread_settings import unread_warnings
+from bert.conversion.usage import LINEAR_MODEL_FILE
+from bert.exit_codes import BAD_INPUT, OK
 from bert.files import read_json
 from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.help_parser import wrapped
 from bert.interpreter import shell_command
-from bert.jobs.job import Execution, Job, Step
-from bert.jobs.planned import Planned
-from bert.jobs.training import Train
+from bert.jobs.job import Execution, Job, Planned, Step
+from bert.jobs.training import Train, parts_of_time
 from bert.launching.arguments import POSITIONAL_PLAN, CommandLine, Launcher, read_command_line
 from bert.launching.ranks import gpus_for, quickstart_processes
 from bert.launching.settings import LaunchPlan
 from bert.reporting.curves import curves_command
-from bert.reporting.progress import metric_form
+from bert.reporting.progress import announce, metric_form
 from bert.reporting.results import next_commands
-from bert.reporting.run_record import SCORES_FILE
+from bert.reporting.run_record import BASELINE_MODEL, SCORES_FILE
 
+_FILES = ("text", "train_file", "eval_file", "predict_file")  # settings that name what a command reads
 ALL_MODES = ("do_train", "do_eval", "do_predict")
 Row = tuple[str, str, str]  # title, key of summary.json, format
 _THROUGHPUT: list[Row] = [
@@ -38,8 +40,8 @@ _THROUGHPUT: list[Row] = [
 
 
 @dataclass(frozen=True)
-class Form:
-    """What the arguments stand for before the flags of the training are laid over it."""
+class ArgumentSettings:
+    """The settings that the words before the flags stand for; flags override them."""
 
     settings: Mapping[str, Any]
     launch: Mapping[str, Any] = field(default_factory=dict)
@@ -50,48 +52,53 @@ class Form:
 class FineTuningLauncher(Launcher):
     """A launcher of fine-tuning, with the settings of its quickstarts and its table of results."""
 
-    form: Callable[[CommandLine], Form]
+    argument_settings: Callable[[CommandLine], ArgumentSettings]
     quickstart_output: str = "results/glue_quickstart/{}"  # the name of the quickstart for {}
     vocabulary_size: int = 1024  # in tokens, without pre-trained weights
     questions: Mapping[str, str] | None = None  # of SQuAD: which files of this project each quickstart reads
     scores: Sequence[tuple[str, str, str]] = ()  # title, key of summary.json, format; none: all metrics
 
 
-def form_of_recipe(recipes: Mapping[str, Any], name: str) -> Form:
+def recipe_settings(recipes: Mapping[str, Any], name: str) -> ArgumentSettings:
     is_quickstart = name in recipes and name.startswith("quickstart")
-    return Form({"config": name} if name else {}, quickstart=name if is_quickstart else "")
+    return ArgumentSettings({"config": name} if name else {}, quickstart=name if is_quickstart else "")
 
 
 def planned_of(task: FineTuningLauncher, words: Sequence[str]) -> Planned:
     """What a command line of a task stands for; raises ValueError with a line for each mistake."""
     line = read_command_line(task, words)
+    announce("reading", (Path(str(line.training[name])).expanduser() for name in _FILES if name in line.training))
     mistakes, flags = Mistakes(line.mistakes), dict(line.launch)
     questions = take_questions(flags, task.entry)
     with mistakes.noted():
-        form = task.form(line)
-        plan, training = _plan(task, line, form, flags, questions)
+        arguments = task.argument_settings(line)
+        plan, training = _plan(task, line, arguments, flags, questions)
     mistakes.refuse()
     results = FineTuningResults(training, tuple(task.scores))
     job = Job(plan.name, training.config.run.output_dir, (training, results), plan.ranks, plan.hours)
-    return Planned(line, plan.shown_in_time([1.0]), job)
+    return Planned(line, plan.shown_in_time(parts_of_time(job)), job)
 
 
 def _plan(
-    task: FineTuningLauncher, line: CommandLine, form: Form, flags: dict[str, Any], questions: Sequence[Question]
+    task: FineTuningLauncher,
+    line: CommandLine,
+    arguments: ArgumentSettings,
+    flags: dict[str, Any],
+    questions: Sequence[Question],
 ) -> tuple[LaunchPlan, "FineTune"]:
-    settings, launch_settings = dict(form.settings), dict(form.launch)
+    settings, launch_settings = dict(arguments.settings), dict(arguments.launch)
     made = MadeData()
-    if form.quickstart:
+    if arguments.quickstart:
         with line.notices_on_stderr_if_config_is_printed():
-            default = task.quickstart_output.format(form.quickstart.removeprefix("quickstart_"))
+            default = task.quickstart_output.format(arguments.quickstart.removeprefix("quickstart_"))
             folder = Path(line.training.get("output_dir", default)).expanduser()
-            kind = None if task.questions is None else task.questions[form.quickstart]
+            kind = None if task.questions is None else task.questions[arguments.quickstart]
             made = quickstart_data(task.entry, line, settings, folder, kind, task.vocabulary_size)
         settings |= made.settings
-        device = {**dict(task.entry.recipes[form.quickstart]()), **settings, **line.training}.get("device", "auto")
+        device = {**dict(task.entry.recipes[arguments.quickstart]()), **settings, **line.training}.get("device", "auto")
         launch_settings["num_processes"] = quickstart_processes(device)
     timed = {"lr_schedule": "wsd"} if "hours" in flags else {}  # whose decay can begin at any time
-    config = resolve_config({**timed, **settings, **line.training}, task.entry)
+    config = resolve([{**timed, **settings}, line.training], task.entry)
     available = max(1, gpus_for(config.hardware.device))
     launched = read_settings(task.settings, {"num_processes": available, **launch_settings, **flags})
     if "plan" not in line.launch:  # --plan is about other devices than this machine has
@@ -107,7 +114,8 @@ def _plan(
         typed=frozenset({**line.launch, **line.training}),
         vocabulary=made.vocabulary,
     )
-    plan = LaunchPlan(name, [config], launched, questions)
+    unread = [*unread_warnings(config, line.training), *unread_warnings(launched, line.launch)]
+    plan = LaunchPlan(name, [config], launched, questions, unread)
     plan.refuse_schedule()
     return plan, training
 
@@ -131,16 +139,15 @@ class FineTune(Train):
             return self
         return replace(self, config=derive(self.config, vocab_size=self.vocabulary.size_now()))
 
-    def check(self) -> None:
+    def check(self, here: bool) -> None:
         """Refuse also files that were named and are missing or wrong; others may be on the machine of the run."""
-        super().check()
-        if (error := self._wrong_files()) is not None and str(error).partition("=")[0] in self.typed:
-            raise error
-
-    def check_here(self) -> None:
-        super().check_here()
-        if (error := self._wrong_files()) is not None:
-            raise error
+        mistakes, error = Mistakes(), self._wrong_files()
+        with mistakes.noted():
+            super().check(here)
+        with mistakes.noted():
+            if error is not None and (here or str(error).partition("=")[0] in self.typed):
+                raise error
+        mistakes.refuse()
 
     def _wrong_files(self) -> ValueError | None:
         """None also where the files are made or fetched when the training starts."""
@@ -174,7 +181,9 @@ class FineTuningResults(Step):
     def run(self, execution: Execution) -> int:
         config = self.training.config
         print("\n".join(result_lines(config, self.scores, self.is_alone)), flush=True)
-        return OK
+        summary = read_json(config.log_dir() / "summary.json")
+        is_measured = any(summary.get(key) is not None for _, key, _ in _THROUGHPUT)
+        return BAD_INPUT if config.run.benchmark and not is_measured else OK
 
 
 def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool = True) -> list[str]:
@@ -185,6 +194,7 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool
     rows = [row for row in rows if summary.get(row[1]) is not None]
     lines = ["", *(f"  {title:<32}{format(summary[key], form):>9}" for title, key, form in rows), ""]
     if config.run.benchmark:
+        lines += [] if rows else ["nothing was measured"]
         return [*lines, f"Summary: {folder}/summary.json"]
     for found in (summary, read_json(folder / SCORES_FILE)):
         lines += wrapped(found.get("verdict", "")).splitlines()
@@ -193,6 +203,8 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool
     if is_alone and list_steps(config.checkpoint_dir()):
         words = shell_command("run_predict.py", config.checkpoint_dir(), *config.example_words)
         commands.append(("use the model", words))
+    if (baseline := folder / BASELINE_MODEL / LINEAR_MODEL_FILE).is_file():
+        commands.append(("use the kept baseline", shell_command("run_predict.py", baseline.parent)))
     if config.run.do_train and config.hardware.visualdl:
         commands.append(curves_command(folder))
     return [*lines, next_commands(commands)] if commands else lines

@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from bert.commands.fine_tuning import ALL_MODES, FineTuningLauncher, Form, form_of_recipe, planned_of
+from bert.commands.fine_tuning import ALL_MODES, ArgumentSettings, FineTuningLauncher, planned_of, recipe_settings
 from bert.glue.config import ENTRY as GLUE
 from bert.glue.config import OWN_FILES
 from bert.glue.task_table import task_name
-from bert.jobs.planned import start
+from bert.jobs.job import start
 from bert.launching.arguments import FLAGS_INSTEAD, CommandLine
 
 
-def _form(line: CommandLine) -> Form:
+def _argument_settings(line: CommandLine) -> ArgumentSettings:
     name = line.launch.get("config")
     if not line.positional:
-        return form_of_recipe(GLUE.recipes, name or _recipe(line.training))
+        return recipe_settings(GLUE.recipes, name or _recipe(line.training))
     if name is not None:
         raise ValueError(f"config={name} contradicts the positional arguments; give only one of them")
     if len(line.positional) != 3:
@@ -27,7 +27,11 @@ def _form(line: CommandLine) -> Form:
     settings: dict[str, Any] = dict(
         task_name=task, data_dir=line.positional[1], from_pretrained_params=line.positional[2]
     )
-    return Form(settings | ({"config": task.lower()} if task.lower() in GLUE.recipes else {"do_predict": True}))
+    if task.lower() in GLUE.recipes:
+        settings["config"] = task.lower()
+    else:
+        settings["do_predict"] = True
+    return ArgumentSettings(settings)
 
 
 def _recipe(flags: Mapping[str, Any]) -> str:
@@ -50,7 +54,7 @@ LAUNCHER = FineTuningLauncher(
     "--task-name are your own (custom). Without arguments: the quickstart, on sentences of this project.",
     epilog="The same command resumes a stopped run. All tasks of GLUE in one table: `all --help`.",
     names={"Recipes": GLUE.recipes},
-    form=_form,
+    argument_settings=_argument_settings,
 )
 planned = partial(planned_of, LAUNCHER)
 main = partial(start, planned)

@@ -2,17 +2,17 @@
 
 from functools import partial
 
-from bert.commands.fine_tuning import FineTuningLauncher, Form, form_of_recipe, planned_of
+from bert.commands.fine_tuning import ArgumentSettings, FineTuningLauncher, planned_of, recipe_settings
 from bert.finetuning.ner.config import ENTRY as NER
-from bert.jobs.planned import start
+from bert.jobs.job import start
 from bert.launching.arguments import CommandLine
 
 
-def _form(line: CommandLine) -> Form:
+def _argument_settings(line: CommandLine) -> ArgumentSettings:
     if line.positional:
         raise ValueError(f"{' '.join(line.positional)} must be a flag, there are no positional arguments; see --help")
     has_files = line.training.keys() & {"train_file", "eval_file", "predict_file"}
-    return form_of_recipe(NER.recipes, line.launch.get("config", "" if has_files else "quickstart_entities"))
+    return recipe_settings(NER.recipes, line.launch.get("config", "" if has_files else "quickstart_entities"))
 
 
 LAUNCHER = FineTuningLauncher(
@@ -23,7 +23,7 @@ LAUNCHER = FineTuningLauncher(
     "sentences of this project.",
     epilog="The same command resumes a stopped run.",
     names={"Recipes": NER.recipes},
-    form=_form,
+    argument_settings=_argument_settings,
 )
 planned = partial(planned_of, LAUNCHER)
 main = partial(start, planned)

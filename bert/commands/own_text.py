@@ -8,7 +8,7 @@ import contextlib
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from bert.config.setting_errors import check_all, usage_errors
 from bert.config.setting_sources import read_settings
 from bert.exit_codes import OK
 from bert.files import only_writer, refuse_busy, refuse_read_only, require_writable
-from bert.jobs.execution import execute
-from bert.jobs.job import Execution, Job, Step
-from bert.jobs.planned import Planned, show_steps
+from bert.jobs.job import Execution, Job, Planned, Step, execute, show_steps
 from bert.jobs.record import JobRecord
 from bert.launching.arguments import CommandLine
 from bert.launching.settings import LaunchPlan
+from bert.launching.start_training import require_script
 from bert.own_text.given_files import with_given_files
+from bert.own_text.hardware_plan import hardware_plan
 from bert.own_text.length import Length
 from bert.own_text.record import RECORD_NAME
 from bert.own_text.request import TextRequest, read_text_request
@@ -35,6 +35,8 @@ from bert.own_text.summary import show
 from bert.pretraining.launch_settings import PretrainingLaunch
 from bert.reporting.job_file import job_facts
 from bert.reporting.trackers import check_trackers
+
+_QUESTIONS = frozenset({"show_config", "dry_run", "plan"})  # flags that are answered instead of training
 
 
 def main(line: CommandLine, begun: float | None = None) -> int:
@@ -49,15 +51,18 @@ def main(line: CommandLine, begun: float | None = None) -> int:
     with contextlib.ExitStack() as stack:
         with usage_errors():
             request = _checked_request(line)
-            if is_question := not {"show_config", "dry_run"}.isdisjoint(line.launch):
+            if request.elsewhere is not None:
+                print(hardware_plan(with_given_files(request)))
+                return OK
+            if is_question := not _QUESTIONS.isdisjoint(line.launch):
                 refuse_read_only(request.output_dir)
                 refuse_busy(request.output_dir)
             else:
                 stack.enter_context(only_writer(request.output_dir))
                 require_writable(request.output_dir)
             record = JobRecord.of(request.output_dir)
-        if request.documentation is not None and not is_question:
-            if code := execute(_collection(request), begun, record):
+        if (collection := _collection(request)) and not is_question:
+            if code := execute(Job("documentation", request.output_dir, collection), begun, record):
                 return code
             begun = time.monotonic()  # the record has what was used until now
         with usage_errors():
@@ -66,7 +71,7 @@ def main(line: CommandLine, begun: float | None = None) -> int:
                 text = record_of(request, record, begun, may_measure=not is_question)
             job = text_job(request, text, show(request, text, record))
             if "dry_run" in line.launch:
-                show_steps(job)
+                show_steps(replace(job, steps=(*_collection(request), *job.steps)))
             if is_question:
                 return OK
         text.keep_in(record)
@@ -76,10 +81,11 @@ def main(line: CommandLine, begun: float | None = None) -> int:
 def planned(line: CommandLine) -> Planned:
     """One of several trainings on own text, as with --seeds: each makes its own plan when its turn comes."""
     request = _checked_request(line)
-    questions = [partial(_answer, line)] if not {"show_config", "dry_run"}.isdisjoint(line.launch) else []
+    questions = [partial(_answer, line)] if not _QUESTIONS.isdisjoint(line.launch) else []
     launch = read_settings(PretrainingLaunch, line.launch)
     step = TrainOnText(line, request)
-    return Planned(line, LaunchPlan("own text", (), launch, questions), Job("own text", request.output_dir, (step,)))
+    job = Job("own text", request.output_dir, (step,), hours=request.length.hours)
+    return Planned(line, LaunchPlan("own text", (), launch, questions), job)
 
 
 def _answer(line: CommandLine, phases: Sequence[Any], num_ranks: int) -> str:
@@ -114,12 +120,12 @@ def _checked_request(line: CommandLine) -> TextRequest:
     """What the line asks for, checked before anything is read or measured."""
     request = read_text_request(line)
     trackers = request.setting("report_to", "none").split(",")
-    check_all([request.job.require_code, partial(check_trackers, trackers)])
+    check_all([partial(require_script, request.job.script()), partial(check_trackers, trackers)])
     return request
 
 
-def _collection(request: TextRequest) -> Job:
-    """The job that makes the text of the evening's recipe: the plan reads the text."""
-    assert request.documentation is not None
-    step = Documentation(request.documentation, num_workers=os.cpu_count() or 1)
-    return Job("documentation", request.output_dir, (step,))
+def _collection(request: TextRequest) -> tuple[Step, ...]:
+    """What makes the text of the evening's recipe, before the plan, which reads it; empty for text of the user's."""
+    if request.documentation is None:
+        return ()
+    return (Documentation(request.documentation, num_workers=os.cpu_count() or 1),)

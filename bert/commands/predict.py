@@ -16,10 +16,11 @@ from bert.config.setting_errors import usage_errors
 from bert.files import write_atomically
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, PredictionFiles, stamps
 from bert.inference.output import Output
-from bert.inference.rows import Row, RowForm, Rows, kind_of, table_form
-from bert.inference.settings import PredictRequest, refuse_address
+from bert.inference.predict_settings import PredictRequest
+from bert.inference.rows import InputRow, RowForm, Rows, kind_of, table_form
+from bert.inference.settings import refuse_address
 from bert.printable import printable
-from bert.reporting.progress import progress
+from bert.reporting.progress import announce, progress
 from data.text.tables import user_table
 
 if TYPE_CHECKING:  # Paddle takes a second to load
@@ -68,11 +69,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(request: PredictRequest) -> int:
     """Load the model and use it; returns the exit code."""
+    if sys.stderr.isatty():  # an error in a log stays one line
+        announce("loading", [request.model])
     from bert.inference.heads import load_from_settings  # loads Paddle
     from bert.inference.nearest import NearestSentences
     from bert.inference.terminal import result_lines, talk
 
-    model = load_from_settings(request, request.batch_size, **request.of_vectors())
+    model = load_from_settings(request, request.batch_size, **request.vector_arguments())
     if request.show:
         from bert.inference.demonstration import demonstrate  # its sentences need a package of training
 
@@ -84,6 +87,7 @@ def run(request: PredictRequest) -> int:
         (result,) = nearest.run([model.request(request.nearest)], itself=True)
         lines = result_lines(result, {}) if sys.stdout.isatty() else [json.dumps(result, ensure_ascii=False)]
         print("\n".join(map(printable, lines)))
+        _report_cut_texts(model)
         return exit_codes.OK
     if not request.files and sys.stdin.isatty():
         return talk(model, sys.stdin, sys.stdout, nearest.run if nearest else None)
@@ -100,18 +104,22 @@ def run(request: PredictRequest) -> int:
     if bad or request.output:
         counted = f", {bad:,} of them bad" if bad else ""
         print(f"{rows:,} {'line' if rows == 1 else 'lines'}{counted}", file=sys.stderr)
+    _report_cut_texts(model)
+    return exit_codes.BAD_INPUT if bad and bad == rows else exit_codes.OK
+
+
+def _report_cut_texts(model: "TrainedModel") -> None:
     if model.num_truncated:
         print(
             f"{model.num_truncated:,} of {model.num_read:,} texts were longer than {model.max_seq_length} tokens: "
             "their ends were not read",
             file=sys.stderr,
         )
-    return exit_codes.BAD_INPUT if bad and bad == rows else exit_codes.OK
 
 
-def windows_of(rows: Iterable[Row | None]) -> Iterator[list[Row]]:
+def windows_of(rows: Iterable[InputRow | None]) -> Iterator[list[InputRow]]:
     """The rows that run together: some thousand, or those before a pause."""
-    window: list[Row] = []
+    window: list[InputRow] = []
     characters = 0
     for row in chain(rows, [None]):
         if row is not None:
@@ -136,11 +144,11 @@ class _Prediction:
         self._rows = Rows(request.files, form)
         columns = nearest.columns() if nearest else model.columns()
         self._output = Output(
-            request.form(), self._rows, columns, model.opened.hidden_size, escapes=request.escape_formulas
+            request.output_format(), self._rows, columns, model.opened.hidden_size, escapes=request.escape_formulas
         )
         kinds = {path: kind_of(path, request.input_format) for path in request.files}
         self._has_tables = any(is_table for _, is_table in kinds.values())
-        if request.form() in ("csv", "tsv"):
+        if request.output_format() in ("csv", "tsv"):
             self._compare_columns([path for path, (kind, _) in kinds.items() if kind == "csv"], form)
 
     def _compare_columns(self, paths: Sequence[Path], form: RowForm) -> None:
@@ -184,7 +192,7 @@ class _Prediction:
                 bar.update((self.num_rows if self._has_tables else self._rows.num_bytes) - bar.n)
             files.append([output.end(self.num_rows, self.num_bad)])
             output.finish(files.files[0], self.num_rows)
-        if self._request.form() == "npy":
+        if self._request.output_format() == "npy":
             facts = {**(command or {}), "texts_read": self._model.num_read, "texts_cut": self._model.num_truncated}
             write_atomically(Path(f"{path}.json"), json.dumps(facts, indent=1, default=str).encode())
 
@@ -203,7 +211,7 @@ class _Prediction:
             records = [output.record(row, next(results)) if row.texts else row.record for row in window]
             yield output.content(records, is_first=not first), first
 
-    def _count_bad(self, window: Sequence[Row], *, report: bool) -> None:
+    def _count_bad(self, window: Sequence[InputRow], *, report: bool) -> None:
         """Count the rows that cannot be used; the first ones are reported on standard error."""
         for row in filter(lambda row: row.error, window):
             if report and self.num_bad <= _LISTED:

@@ -8,53 +8,53 @@ Exit codes: 0 done; 2 wrong arguments; 75 stopped by a signal and saved, the sam
 the code of the process that failed.
 """
 
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from bert import REPOSITORY
-from bert.command_errors import discard_output
+from bert.config.architecture import BertConfig
+from bert.config.batch_settings import BatchSettings
 from bert.config.command_line import take_questions
 from bert.config.flags import flag_name
-from bert.config.setting_errors import Mistakes, suggest, usage_errors
-from bert.config.setting_sources import merged, read_settings, resolve_config
-from bert.exit_codes import OK
-from bert.files import read_json
-from bert.help_parser import wrapped
+from bert.config.nvidia_image import own_checkout
+from bert.config.setting_errors import Mistakes, check_all, suggest, usage_errors
+from bert.config.setting_sources import read_settings, resolve, resolve_config
+from bert.config.training_settings import derive
+from bert.config.unread_settings import unread_warnings
 from bert.interpreter import is_installed, shell_command
-from bert.jobs.job import Execution, Job, Step
-from bert.jobs.planned import Planned, start
+from bert.jobs.job import Job, Planned, start
 from bert.jobs.record import command_began
-from bert.jobs.training import trainings
+from bert.jobs.training import Train, parts_of_time
 from bert.launching.arguments import (
     FLAGS_INSTEAD,
     POSITIONAL_PLAN,
     CommandLine,
     Launcher,
     Positional,
+    errors_name_file,
     errors_of_phase,
     read_command_line,
     read_positional,
     settings_of_nvidia,
     sorted_by_owner,
 )
-from bert.launching.previous_run import kept_start, without_effect
 from bert.launching.ranks import gpus_for, num_gpus, quickstart_processes
 from bert.launching.settings import LaunchPlan
+from bert.launching.start_training import check_machine, require_script
 from bert.own_text.flags import add_text_flags, is_about_own_text, refuse_without_text
 from bert.planning.estimates import training_flops_per_sequence
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
-from bert.pretraining.epochs import with_known_steps
 from bert.pretraining.launch_settings import Preparation, PretrainingLaunch
-from bert.pretraining.phases import TrainPhase, phase_step
-from bert.pretraining.preparation import data_steps
+from bert.pretraining.preparation import MissingShards, data_steps
+from bert.pretraining.recipe_batch import batch_warning
 from bert.pretraining.recipes import PRESETS, RECIPES, evening
-from bert.reporting.curves import curves_command
-from bert.reporting.results import next_commands, show_figures
+from bert.pretraining.results import PretrainingResults
 
 POSITIONAL = (
     Positional("batch_size", "256", "phase1_batch_size"),
@@ -107,13 +107,13 @@ LAUNCHER = Launcher(
 )
 
 
-class _Form(NamedTuple):
-    """What the arguments stand for before the flags are laid over it."""
+class _ArgumentSettings(NamedTuple):
+    """The settings that the words before the flags stand for; flags override them."""
 
     name: str
     launch: Mapping[str, Any]
     phases: Mapping[int, dict[str, Any]]  # the settings of each phase that is trained
-    device: Mapping[str, Any] = MappingProxyType({})  # what --device auto stands for, over the flags of both phases
+    is_on_cpu: bool = False  # --device auto is the CPU, with any number of ranks
 
 
 def parse_launch_arguments(argv: Sequence[str]) -> LaunchPlan:
@@ -126,56 +126,66 @@ def plan_of(line: CommandLine) -> LaunchPlan:
     with mistakes.noted():
         refuse_without_text(line.launch)
     questions = take_questions(flags, ENTRY)
-    form, launch, configs = _Form("", {}, {}), PretrainingLaunch(), list[PretrainingConfig]()
+    arguments, launch, configs = _ArgumentSettings("", {}, {}), PretrainingLaunch(), list[PretrainingConfig]()
     with mistakes.noted():
-        form = _form(line)
-    phases = [phase for phase in form.phases if line.training.get("phase") in (None, phase)]
+        arguments = _argument_settings(line)
+    phases = [phase for phase in arguments.phases if line.training.get("phase") in (None, phase)]
     for phase, settings in line.phases.items():
         if settings and phases and phase not in phases:
             mistakes.add(f"--phase{phase}-... has no effect here: only phase {phases[0]} is trained; drop it")
+    warnings = list[str]()
     for phase in phases:
         with mistakes.noted():
-            configs.append(_phase(line, phase, form))
+            configs.append(_phase(line, phase, arguments))
+        with mistakes.noted():
+            warnings += _unread(line, configs[-1:], phase)
     with mistakes.noted():
-        if form.name == "quickstart":
+        if arguments.name == "quickstart":
             _refuse_own_data(configs, flags)
     with mistakes.noted():
-        launch = read_settings(PretrainingLaunch, {**form.launch, **flags})
-        for config in configs:
-            config.batch.schedule(launch.nodes.world_size())
+        launch = read_settings(PretrainingLaunch, {**arguments.launch, **flags})
+        check_all(partial(config.batch.schedule, launch.nodes.world_size()) for config in configs)
+    if mistakes.are_there():  # those that the steps of the job would find are shown with them
+        with mistakes.noted():
+            _check_rest(line, arguments, phases, launch, is_start=not questions)
     mistakes.refuse()
-    plan = LaunchPlan(form.name or f"phase {phases[0]}", configs, launch, questions)
+    warnings += unread_warnings(launch, line.launch)
+    of_recipes = [(config, arguments.phases[config.run.phase].get("config")) for config in configs]
+    for config, name in of_recipes:
+        if name in RECIPES:
+            warnings.append(batch_warning(config, RECIPES[name](), launch.nodes.world_size()))
+    warnings = [warning for warning in dict.fromkeys(warnings) if warning]
+    plan = LaunchPlan(arguments.name or f"phase {phases[0]}", configs, launch, questions, warnings)
     plan.refuse_schedule()
     return plan
 
 
-def _form(line: CommandLine) -> _Form:
+def _argument_settings(line: CommandLine) -> _ArgumentSettings:
     if line.positional:
-        return _positional_form(line)
+        return _positional_settings(line)
     name = line.launch.get("config", "" if "phase" in line.training else "quickstart")
     if name in PRESETS:
-        return _preset_form(name, line)
+        return _preset_settings(name, line)
     if name and name not in RECIPES and not Path(name).is_file():
         presets = [*PRESETS, evening.NAME]
         close = suggest(name, [*presets, *RECIPES], f"the presets are {', '.join(presets)}")
         raise ValueError(f"config={name} must be a preset, a recipe or a YAML file; {close}")
     layer = {"config": name} if name else {}
-    return _Form(name, {}, {resolve_config({**layer, **line.training}, ENTRY).run.phase: layer})
+    return _ArgumentSettings(name, {}, {resolve_config({**layer, **line.training}, ENTRY).run.phase: layer})
 
 
-def _preset_form(name: str, line: CommandLine) -> _Form:
-    preset, device = PRESETS[name], dict[str, str]()
+def _preset_settings(name: str, line: CommandLine) -> _ArgumentSettings:
+    preset, is_on_cpu = PRESETS[name], False
     launch = {"num_processes": preset.processes_per_node, "num_nodes": preset.num_nodes}
     if name == "quickstart":
         launch["num_processes"] = quickstart_processes(line.training.get("device", "auto"))
-        if line.training.get("device", "auto") == "auto" and not gpus_for("auto"):
-            device = {"device": "cpu"}  # with any number of ranks
+        is_on_cpu = not gpus_for("auto")
     phases = {}
     for phase, recipe in ((1, preset.phase1), (2, preset.phase2)):
         output_dir = {**line.training, **line.phases[phase]}.get("output_dir", RECIPES[recipe]().run.output_dir)
         report = Path(output_dir) / f"phase{phase}" / "report.json"  # beside the phase's other files
         phases[phase] = {"config": recipe, "report_file": report}
-    return _Form(name, launch, phases, device)
+    return _ArgumentSettings(name, launch, phases, is_on_cpu)
 
 
 def _refuse_order_of_pytorch(words: Sequence[str]) -> None:
@@ -190,11 +200,11 @@ def _refuse_order_of_pytorch(words: Sequence[str]) -> None:
         )
 
 
-def _positional_form(line: CommandLine) -> _Form:
+def _positional_settings(line: CommandLine) -> _ArgumentSettings:
     _refuse_order_of_pytorch(line.positional)
     values = settings_of_nvidia(read_positional(line, POSITIONAL))
     is_own_copy = is_installed() and values["code_dir"] == str(REPOSITORY)  # results are no part of a package
-    results = (Path() if is_own_copy else Path(values["code_dir"])) / "results"
+    results = (Path() if is_own_copy else own_checkout(Path(values["code_dir"]))) / "results"
     if "phase1_from_checkpoint" in values:
         values["phase1_last_step_of_checkpoint"] = "auto"
     launch, common, of_phases = sorted_by_owner(LAUNCHER, values)
@@ -203,15 +213,56 @@ def _positional_form(line: CommandLine) -> _Form:
     for phase, settings in of_phases.items():
         report = {"report_file": results / f"dllogger_p{phase}.json"}
         phases[phase] = {"config": f"phase{phase}_large", **common, **report, **settings}
-    return _Form(POSITIONAL_PLAN, launch, phases)
+    return _ArgumentSettings(POSITIONAL_PLAN, launch, phases)
 
 
-def _phase(line: CommandLine, phase: int, form: _Form) -> PretrainingConfig:
+def _phase(line: CommandLine, phase: int, arguments: _ArgumentSettings) -> PretrainingConfig:
+    """The settings of a phase: of the preset, the flags and its own flags; at last what this machine decides."""
     timed = {"lr_schedule": "wsd"} if "hours" in line.launch else {}  # whose decay can begin at any time
-    with errors_of_phase(phase, line.phases[phase]):
-        layers = [form.phases[phase], timed, line.training, form.device, line.phases[phase]]
-        config: PretrainingConfig = resolve_config(merged(layers, ENTRY.rules), ENTRY)
-        return config
+    layers: list[Mapping[str, Any]] = [{**arguments.phases[phase], **timed}, line.training, line.phases[phase]]
+    sizes_file = next((layer["config_file"] for layer in reversed(layers) if layer.get("config_file")), None)
+    of_phase = set(line.phases[phase])
+    if len(arguments.phases) > 1:  # a flag of both phases is a remedy only where it was typed for both
+        of_phase |= {"max_seq_length", *BatchSettings.model_fields} - line.training.keys()
+    with errors_of_phase(phase, of_phase), errors_name_file(BertConfig.model_fields, sizes_file):
+        config: PretrainingConfig = resolve(layers, ENTRY)
+    return derive(config, device="cpu") if arguments.is_on_cpu and config.hardware.device == "auto" else config
+
+
+def _check_rest(
+    line: CommandLine, form: _ArgumentSettings, phases: Sequence[int], launch: PretrainingLaunch, is_start: bool
+) -> None:
+    """Refuse what the data and this machine refuse, of a command line that has other mistakes too."""
+    checks: list[Callable[[], object]] = [partial(require_script, launch.start.script())]
+    longest = {"max_position_embeddings": 1 << 20}  # with which a phase can be read whose length is a mistake
+    for phase in phases:
+        with contextlib.suppress(ValueError):  # which was noted
+            config = _phase(line._replace(training={**line.training, **longest}), phase, form)
+            checks.append(config.check_data)
+            if is_start:
+                checks.append(partial(check_machine, config, launch.nodes))
+    check_all(checks)
+
+
+def _unread(line: CommandLine, configs: Sequence[PretrainingConfig], phase: int) -> list[str]:
+    """Warnings of the settings that were typed for a phase and that it does not read."""
+    of_phase = line.phases[phase]
+    common = [name for name in line.training if name not in of_phase]
+    return [
+        warning
+        for config in configs
+        if config.run.phase == phase
+        for warning in (*unread_warnings(config, common), *unread_warnings(config, of_phase, f"phase{phase}-"))
+    ]
+
+
+def _unread_of_shards(line: CommandLine, job: Job) -> list[str]:
+    """Warnings of typed settings that make missing shards, where none are missing."""
+    typed = [name for name in Preparation.model_fields if name in line.launch]
+    if not typed or any(isinstance(step, MissingShards) and not step.exist() for step in job.all_steps()):
+        return []
+    there = ", ".join(str(step.product) for step in job.all_steps() if isinstance(step, MissingShards))
+    return [f"{flag_name(name)} {line.launch[name]} has no effect, as the shards are there: {there}" for name in typed]
 
 
 def _refuse_own_data(phases: Sequence[PretrainingConfig], flags: Mapping[str, Any]) -> None:
@@ -233,13 +284,13 @@ def _refuse_own_data(phases: Sequence[PretrainingConfig], flags: Mapping[str, An
 
 
 def main(argv: Sequence[str]) -> int:
-    begun = command_began()
+    called = time.time()
     with usage_errors():
         line = read_command_line(LAUNCHER, argv)
     if is_about_own_text(line.launch):  # reads text and weights, which needs more packages
         from bert.commands import own_text
 
-        return own_text.main(line, begun)
+        return own_text.main(line, command_began(called))
     return start(planned, argv)
 
 
@@ -256,84 +307,56 @@ def planned(words: Sequence[str]) -> Planned:
         large = shell_command("scripts/run_pretraining.sh", "--config", "large")
         print(f"This is the small quickstart, on one of {cards} GPUs. BERT-large on all of them: {large}")
     job = job_of(plan, line.words)
-    work = [step.share for step in trainings(job)]
-    return Planned(line, plan.shown_in_time([share / sum(work) for share in work]), job)
+    plan = replace(plan, warnings=[*plan.warnings, *_unread_of_shards(line, job)])
+    return Planned(line, plan.shown_in_time(parts_of_time(job)), job)
 
 
-def job_of(plan: LaunchPlan, words: Sequence[str] = ()) -> Job:
-    """Missing data and the training of each phase, then the results."""
+def job_of(plan: LaunchPlan, words: Sequence[str] = (), for_all_nodes: bool = False) -> Job:
+    """Missing data and the training of each phase, then the results.
+
+    Args:
+        for_all_nodes: one node makes the missing data for all; otherwise several nodes refuse to start without them.
+    """
     launch, first = plan.launch, plan.phases[0]
     phases = []
     for config in plan.phases:
-        data = data_steps(plan.name, config, launch.shards, plan.ranks)
-        step = phase_step(config, first, launch.start, plan.ranks, data)
-        phases.append(replace(step, share=_work(config, plan.world_size())))
+        phase = Train(
+            script=launch.start.script(),
+            config=config,
+            ranks=plan.ranks,
+            start=first_start(config, first),
+            data=data_steps(plan.name, config, launch.shards, plan.ranks, for_all_nodes),
+            job_id=f"{launch.start.job_name}_{config.stage()}",
+            log_file=launch.start.log_file(config, plan.world_size()),
+            share=_work(config, plan.world_size()),
+        )
+        phases.append(phase)
     results = PretrainingResults(plan.name, tuple(phases), tuple(words))
     return Job(plan.name, first.run.output_dir, (*phases, results), plan.ranks, plan.hours)
+
+
+def first_start(config: PretrainingConfig, previous: PretrainingConfig) -> dict[str, Any]:
+    """The start of a phase that has no checkpoint yet, where it is not the one asked for: phase 2 starts from phase 1.
+
+    Initial weights given for both phases are for phase 1 only; those given for phase 2 alone are kept.
+
+    Args:
+        previous: the settings of the first phase of the job, which may be `config`.
+    """
+    start, start_before = config.initialization, previous.initialization
+    if config.run.benchmark or config.run.phase == 1 or previous.run.phase == 2 or start.from_phase1_final_params:
+        return {}
+    if (start.from_pretrained_params, start.from_checkpoint) != (
+        start_before.from_pretrained_params,
+        start_before.from_checkpoint,
+    ):
+        return {}
+    others = type(start)().model_dump()
+    return others | {"from_phase1_final_params": previous.checkpoint_dir()}
 
 
 def _work(config: PretrainingConfig, world_size: int) -> float:
     """The arithmetic of a phase, by which --hours are divided; of one whose updates are not known yet, of an update."""
     data, schedule = config.data, config.batch.schedule(world_size)
     flops = training_flops_per_sequence(config.model, data.max_seq_length, data.max_predictions_per_seq)
-    return float(flops * schedule.sequences(max(1, with_known_steps(config, world_size).run.max_steps)))
-
-
-@dataclass(frozen=True)
-class PretrainingResults(Step):
-    """Shows the figures of the phases, the picture and the next commands.
-
-    Attributes:
-        words: of the command, which its longer form repeats.
-    """
-
-    takes_time: ClassVar[bool] = False
-    preset: str
-    phases: tuple[TrainPhase, ...]
-    words: tuple[str, ...]
-
-    @property
-    def title(self) -> str:
-        return "showing the results"
-
-    def run(self, execution: Execution) -> int:
-        configs = [step.settled(execution).config for step in self.phases]
-        if not execution.has_worked:
-            output_dir = configs[0].run.output_dir
-            print(wrapped(f"Already done: {output_dir} (delete it, or pass another --output-dir, to train anew)"))
-            print("".join(map(without_effect, configs)), end="")
-        if not execution.job.is_first_node():
-            return OK
-        if configs[0].run.benchmark:
-            for config in configs:
-                rate = read_json(config.log_dir() / "summary.json").get("training_sequences_per_second") or 0.0
-                figure = f"phase {config.run.phase}: training_sequences_per_second {rate:,.1f} ({config.log_dir()})"
-                print(wrapped(figure))
-            return OK
-        try:
-            show_figures(self.preset, configs, execution.seconds() if execution.has_worked else None)
-            print(next_commands(_next_commands(self.preset, configs, self.words)))
-            for config in configs[1:]:
-                if notice := kept_start(config, configs[0]):
-                    print(notice)
-            sys.stdout.flush()
-        except BrokenPipeError:  # no reader (`| head`); the files are written
-            discard_output()
-        return OK
-
-
-def _next_commands(preset: str, phases: Sequence[PretrainingConfig], words: Sequence[str]) -> list[tuple[str, str]]:
-    """(purpose, command); `words` are those of the command that ran, which its longer form repeats."""
-    pretrain, first, last = "scripts/run_pretraining.sh", phases[0], phases[-1]
-    longer = [f"--phase{first.run.phase}-max-steps", str(2 * first.run.max_steps), "--output-dir", "results/longer"]
-    weights: list[str | Path] = ["--from-pretrained-params", last.checkpoint_dir()]
-    on_squad = ["--config", "squad_large", "--download"] if first.model.hidden_size >= 768 else []
-    large = shell_command(pretrain, "--config", "large", "--dry-run")
-    commands = [curves_command(first.run.output_dir)]
-    if not any("epochs" in word or "hours" in word for word in words):  # which go with no number of steps
-        twice = f"the same, phase {first.run.phase} twice as long"
-        commands.append((twice, shell_command(pretrain, *words, *longer)))
-    commands.append(("fine-tune it on questions", shell_command("scripts/run_squad.sh", *on_squad, *weights)))
-    if preset == "quickstart":
-        commands.append(("what BERT-large on 8 GPUs would take", large))
-    return commands
+    return float(flops * schedule.sequences(max(1, config.with_known_steps(world_size).run.max_steps)))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bert.checkpoints.directories import weights_folder
+from bert.checkpoints.chosen_weights import weights_folder
 from bert.config.entry_point import EntryPoint
 from bert.config.setting_sources import resolve_config
 from bert.files import refuse_read_only
@@ -15,7 +15,7 @@ from bert.interpreter import shell_command
 from bert.jobs.job import Execution, Step
 from bert.jobs.making import Make
 from bert.launching.arguments import CommandLine
-from bert.launching.process_runner import module_command
+from bert.launching.processes import module_command
 from bert.launching.ranks import gpus_for
 from bert.pretraining.quickstart_folder import QUICKSTART_DIR
 

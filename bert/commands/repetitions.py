@@ -17,9 +17,8 @@ from bert.exit_codes import OK
 from bert.files import write_atomically
 from bert.glue.task_table import TASKS
 from bert.help_parser import HelpParser, wrapped
-from bert.jobs.job import Execution, Group, Job, Step
-from bert.jobs.planned import Planned, start
-from bert.jobs.training import Train, trainings
+from bert.jobs.job import Execution, Group, Job, Planned, Step, start
+from bert.jobs.training import Train, parts_of_time, trainings
 from bert.own_text.flags import is_about_own_text
 from bert.reporting.run_record import read_runs
 from bert.reporting.spread import repetition_lines
@@ -68,8 +67,9 @@ def planned(task: str, plan: Plan, words: Sequence[str]) -> Planned:
     mistakes.refuse()
     first = plans[0]
     job = replace(first.job, output_dir=folder, steps=(*groups, Scores(folder)), goes_on=True)
-    number = len(trainings(job))
-    return Planned(first.line, first.plan.shown_in_time([1 / max(1, number)] * len(first.plan.phases)), job)
+    if not trainings(job) and job.hours is not None:  # on own text: each has a clock of its own, and its part of them
+        job = replace(job, hours=job.hours * len(groups))
+    return Planned(first.line, first.plan.shown_in_time(parts_of_time(job)), job)
 
 
 def _with_part_of_the_hours(words: Sequence[str], number: int) -> list[str]:
@@ -77,11 +77,11 @@ def _with_part_of_the_hours(words: Sequence[str], number: int) -> list[str]:
     parser = HelpParser(add_help=False, allow_abbrev=False, argument_default=SUPPRESS)
     for flag in ("--config", "--text", "--hours"):
         parser.add_argument(flag, nargs="+" if flag == "--text" else None)
-    given = vars(parser.parse_known_args(words)[0])
-    if "hours" not in given or not is_about_own_text(given):
+    flags = vars(parser.parse_known_args(words)[0])
+    if "hours" not in flags or not is_about_own_text(flags):
         return list(words)
     try:
-        part = float(given["hours"]) / number
+        part = float(flags["hours"]) / number
     except ValueError:  # which the settings refuse, with the rule
         return list(words)
     return [*words, "--hours", f"{part:g}"]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from bert.commands.fine_tuning import ALL_MODES, FineTuningLauncher, Form, planned_of
+from bert.commands.fine_tuning import ALL_MODES, ArgumentSettings, FineTuningLauncher, planned_of
 from bert.config.flags import is_on
 from bert.config.setting_sources import read_settings
 from bert.config.settings_base import Settings
@@ -16,7 +16,7 @@ from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.finetuning.squad.examples import read_squad
 from bert.finetuning.text_files import decoding_of
-from bert.jobs.planned import start
+from bert.jobs.job import start
 from bert.launching.arguments import CommandLine, Positional, read_positional, settings_of_nvidia
 from bert.launching.settings import LaunchSettings
 
@@ -80,7 +80,7 @@ _POSITIONAL = (  # a default of None: as the recipe or the weights say
 )
 
 
-def _form(line: CommandLine) -> Form:
+def _argument_settings(line: CommandLine) -> ArgumentSettings:
     if line.launch.get("mode") == "":
         raise ValueError(f"mode= must be one of {', '.join(_MODES)}, not empty; pass one, or drop --mode")
     name = line.launch.get("config", "")
@@ -93,11 +93,11 @@ def _form(line: CommandLine) -> Form:
     own_file = Path(str(line.training.get("train_file", ""))).expanduser()
     if is_on(values, "do_train") and own_file.is_file() and not (name or line.positional):
         settings |= _usual_settings(own_file, {**line.training, **implied_by_weights(line.training)})
-        return Form(settings, launch)
+        return ArgumentSettings(settings, launch)
     # The recipe's windows would replace those that the training left beside the weights.
     if name or quickstart or is_on(values, "do_train"):
         settings["config"] = quickstart or SQUAD_PRESETS.get(name, name) or "squad"
-    return Form(settings, launch, quickstart)
+    return ArgumentSettings(settings, launch, quickstart)
 
 
 def _nvidias_words(line: CommandLine) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -148,7 +148,7 @@ LAUNCHER = FineTuningLauncher(
     names={"Presets": SQUAD_PRESETS, "Recipes": SQUAD.recipes},
     settings=SquadLaunch,
     positional=_POSITIONAL,
-    form=_form,
+    argument_settings=_argument_settings,
     quickstart_output="results/{}",
     vocabulary_size=2048,
     questions=_QUESTIONS,

@@ -3,20 +3,20 @@
 from functools import partial
 from pathlib import Path
 
-from bert.commands.fine_tuning import FineTuningLauncher, Form, planned_of
+from bert.commands.fine_tuning import ArgumentSettings, FineTuningLauncher, planned_of
 from bert.finetuning.config import TaskDataSettings
-from bert.jobs.planned import start
+from bert.jobs.job import start
 from bert.launching.arguments import CommandLine
 from bert.vectors.settings import ENTRY, TIMED
 
 
-def _form(line: CommandLine) -> Form:
+def _argument_settings(line: CommandLine) -> ArgumentSettings:
     sources = [Path(str(line.training[name])) for name in ("text", "train_file", "eval_file") if name in line.training]
     if line.positional or not sources or "from_pretrained_params" not in line.training:
         raise ValueError("give --model, and --text FOLDER or --pairs FILE (to measure only: --eval FILE)")
     folder = Path(line.training.get("output_dir", f"results/vectors-{sources[0].name.partition('.')[0]}"))
     timed = TIMED if "hours" in line.launch else {}
-    return Form({"output_dir": folder, "report_file": folder / "report.json", **timed})
+    return ArgumentSettings({"output_dir": folder, "report_file": folder / "report.json", **timed})
 
 
 LAUNCHER = FineTuningLauncher(
@@ -36,7 +36,7 @@ LAUNCHER = FineTuningLauncher(
         "temperature",
         "shortest_vector",
     ),
-    form=_form,
+    argument_settings=_argument_settings,
 )
 planned = partial(planned_of, LAUNCHER)
 main = partial(start, planned)

@@ -3,12 +3,12 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from bert.config.setting_errors import explain, suggest
-from bert.config.settings_base import MayDiffer, Settings
+from bert.config.settings_base import MayDiffer, ReadWith, Settings
 from bert.files import json_of
 
 # Other libraries' keys that do not change the network that is pre-trained here.
@@ -88,16 +88,16 @@ class BertConfig(Settings):
     # Paddle's kernels take at most 1e-3.
     layer_norm_eps: float = Field(1e-12, gt=0, le=1e-3, description="epsilon of layer normalisation")
     pad_token_id: int = Field(0, ge=0, description="id of [PAD]")
-    global_attn_every_n_layers: int = Field(
+    global_attn_every_n_layers: Annotated[int, ReadWith("model_type", values=("modernbert",))] = Field(
         3, ge=1, description="modernbert: layers 0, n, 2n ... attend to all tokens, the others to near ones"
     )
-    local_attention: int = Field(
+    local_attention: Annotated[int, ReadWith("model_type", values=("modernbert",))] = Field(
         128, ge=2, description="modernbert: window of local attention in tokens, half of them on each side"
     )
-    global_rope_theta: float = Field(
+    global_rope_theta: Annotated[float, ReadWith("model_type", values=("modernbert",))] = Field(
         160_000.0, gt=1, description="modernbert: base of the rotary positions of layers that attend to all tokens"
     )
-    local_rope_theta: float = Field(
+    local_rope_theta: Annotated[float, ReadWith("model_type", values=("modernbert",))] = Field(
         10_000.0, gt=1, description="modernbert: base of the rotary positions of layers that attend to near ones"
     )
     classifier_pooling: MayDiffer[Literal["cls", "mean"]] = Field(  # cls: what older records, without it, mean
@@ -144,9 +144,9 @@ class BertConfig(Settings):
         values["hidden_act"] = _ACTIVATION_TO_JSON.get(self.hidden_act, self.hidden_act)
         if self.is_modern():
             own = {"type_vocab_size", "classifier_pooling", *_MODERN_KEYS.values()}
-            theirs = {key: values[name] for key, name in _MODERN_KEYS.items()}
+            modern_values = {key: values[name] for key, name in _MODERN_KEYS.items()}
             last = {**_MODERN_CONSTANTS, "classifier_pooling": self.classifier_pooling}
-            values = {key: value for key, value in values.items() if key not in own} | theirs | last
+            values = {key: value for key, value in values.items() if key not in own} | modern_values | last
         elif not self.has_token_types():
             positions = self.max_position_embeddings + self.unused_positions()
             values |= {"type_vocab_size": 1, "max_position_embeddings": positions}

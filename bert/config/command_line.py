@@ -12,10 +12,12 @@ from typing import Any
 
 from bert import exit_codes
 from bert.config.entry_point import START, EntryPoint, load_task
-from bert.config.flags import Formatter, Parser, add_flag, flat_fields, value_flags
+from bert.config.flags import Formatter, Parser, flat_fields, value_flags
 from bert.config.run_file import dump_yaml, given_run_file, rank_settings
 from bert.config.setting_errors import Mistakes, suggest, usage_errors
 from bert.config.setting_sources import resolve_config
+from bert.config.unread_settings import unread_warnings
+from bert.help_parser import wrapped
 from bert.parent_death import end_with_launcher
 
 WORLD_SIZE = "PADDLE_TRAINERS_NUM"  # environment variable of Paddle's launcher
@@ -33,6 +35,8 @@ def parse_arguments(entry: EntryPoint, argv: Sequence[str] | None = None) -> Any
         flags = parser_of(entry).read(argv)
         questions = take_questions(flags, entry)
         config = resolve_config(flags, entry)
+        for warning in unread_warnings(config, flags):
+            print(wrapped(f"warning: {warning}"), file=sys.stderr)
         if answered(questions, [config], int(os.environ.get(WORLD_SIZE, "1"))):
             raise SystemExit(exit_codes.OK)
         return config
@@ -62,14 +66,14 @@ def run_entry(entry: EntryPoint, argv: Sequence[str] | None = None) -> int:
 
 def take_questions(flags: dict[str, Any], entry: EntryPoint) -> list[Question]:
     """Remove the flags that ask something about the settings: --show-config and those of the inquiries."""
-    questions: list[Question] = [_shown] if flags.pop("show_config", False) else []
+    questions: list[Question] = [_settings_text] if flags.pop("show_config", False) else []
     for inquiry in entry.inquiries:
         if (request := inquiry.take(flags)) is not None:
             questions.append(partial(inquiry.answer, request))
     return questions
 
 
-def _shown(configs: Sequence[Any], num_ranks: int) -> str:
+def _settings_text(configs: Sequence[Any], num_ranks: int) -> str:
     return "\n".join(dump_yaml(config) for config in configs).rstrip("\n")
 
 
@@ -125,7 +129,8 @@ class SettingsParser(Parser):
         groups["model"].description = "the sizes of --bert-model, changed one by one"
         groups["model"].add_argument("--config-file", metavar="JSON", help="the model's bert_config.json")
         for name, (section, field) in flat_fields(entry.config_class).items():
-            add_flag(start if value_flags(field) else groups[section], name, field, entry.aliases.get(name, ()))
+            group = start if value_flags(field) else groups[section]
+            self.add_setting(group, name, field, entry.aliases.get(name, ()))
 
 
 class _ShowConfig(argparse.Action):

@@ -22,12 +22,12 @@ class Inquiry:
 
 @dataclass(frozen=True)
 class Rule:
-    """What settings that are given mean for others.
+    """The effect of given settings on others.
 
     Attributes:
-        given: a layer that gives one of these settings another value than the layers below ...
-        drops: ... removes these settings from them.
-        implies: all given settings, flat -> settings that hold where no layer gives them. Of two rules the later wins.
+        given, drops: if a layer changes any of the settings `given`, the settings `drops` are removed from the layers
+            below it.
+        implies: all given settings, flat -> settings that hold unless a layer gives them; a later rule overrides.
     """
 
     given: Sequence[str] = ()

@@ -43,7 +43,12 @@ def value_flags(field: FieldInfo) -> Mapping[Any, tuple[str, str]]:
     return next((entry for entry in field.metadata if isinstance(entry, ValueFlags)), {})
 
 
-_FLAGS = {"do_lower_case": "--lowercase", "text_field": "--text-column"}  # flags with another name than the setting
+_FLAGS = {  # flags with another name than the setting
+    "do_lower_case": "--lowercase",
+    "text_field": "--text-column",
+    "keep_best_checkpoint": "--keep-best",
+    "group_column": "--group-by",
+}
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,13 @@ class Parser(HelpParser):
         super().__init__(**settings)
         self.add_old_names({"--" + name.replace("_", "-"): flag for name, flag in _FLAGS.items()})
 
+    def add_setting(
+        self, group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = (), *, bare: bool = False
+    ) -> None:
+        """Add the flag of a field to a group, as `add_flag`, and accept its older names."""
+        add_flag(group, name, field, aliases, bare=bare)
+        self.add_old_names({old: name_on_command_line(name, field) for old in flag_of(field).hidden_aliases})
+
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message}; see --help")
 
@@ -174,9 +186,7 @@ def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = (
             settings |= {"nargs": "+", "action": "extend" if form.is_repeatable else "store"}
         elif form.value_alone is not None:
             settings |= {"nargs": "?", "const": form.value_alone}
-        is_language = name in ("lang", "language") and not form.hidden_aliases
-        others = {"--lang", "--language"} - {typed} if is_language else set()
-        group.add_argument(typed, *aliases, *form.aliases, *others, **settings)
+        group.add_argument(typed, *aliases, *form.aliases, **settings)
 
 
 def _help_of(field: FieldInfo) -> str:

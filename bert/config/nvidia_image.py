@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bert import REPOSITORY
 from bert.config.architecture import BUILT_IN_MODELS
 
+_CHECKOUT = Path("/workspace/bert")
 _DESCRIPTIONS = ("bert_configs", "/workspace/bert/bert_configs")  # folders of model descriptions
 _VOCABULARIES = Path("vocab")  # holds NAME-vocab.txt
 
@@ -27,3 +29,8 @@ def with_own_vocabulary(values: Mapping[str, Any], has_weights: bool) -> dict[st
     downloaded = Path(os.environ.get("BERT_PREP_WORKING_DIR", "."), path)  # by data.download_vocabulary
     others = {name: value for name, value in values.items() if name != "vocab_file"}
     return others if has_weights and not downloaded.exists() else {**others, "vocab_file": downloaded}
+
+
+def own_checkout(code_dir: Path) -> Path:
+    """The folder of the code: of the image's folder, where it is not, this checkout."""
+    return REPOSITORY if code_dir == _CHECKOUT and not code_dir.exists() else code_dir

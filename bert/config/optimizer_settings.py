@@ -1,10 +1,10 @@
 """Settings of an update: the optimizer with its learning rate, and the precision of the arithmetic."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from bert.config.settings_base import MayDiffer, Settings, Switch
+from bert.config.settings_base import MayDiffer, ReadWith, Settings, Switch
 
 _SCHEDULES_THAT_READ = {  # a setting; with another schedule it must have its default
     "lr_decay_power": ("polynomial",),
@@ -50,7 +50,7 @@ class OptimizerSettings(Settings):
     max_grad_norm: float = Field(
         1.0, ge=0, description="gradients of a larger global norm are scaled down to it; 0: off"
     )
-    always_adapt: bool = Field(
+    always_adapt: Annotated[bool, ReadWith("optimizer", values=("Lamb",))] = Field(
         False, description="LAMB's trust ratio also where there is no weight decay (biases, LayerNorm)"
     )
     fleet_strategies: Literal["none", "amp", "gradient_merge", "amp,gradient_merge"] = Field(
@@ -112,7 +112,7 @@ class OptimizerSettings(Settings):
 
 class PrecisionSettings(Settings):
     amp: bool = Field(False, description="mixed precision: matrix products in --amp-dtype, loss and update in float32")
-    amp_dtype: Literal["float16", "bfloat16"] = Field(
+    amp_dtype: Annotated[Literal["float16", "bfloat16"], ReadWith("amp")] = Field(
         "float16", description="the half-precision type of mixed precision"
     )
     use_pure_fp16: bool = Field(
@@ -120,15 +120,25 @@ class PrecisionSettings(Settings):
         description="O2, which computes as --amp alone: both keep half-precision copies of the parameters, and sum, "
         "clip and update in float32; the loss scale starts at 2^15 if it would be higher",
     )
-    scale_loss: float = Field(2.0**20, gt=0, le=2.0**40, description="initial loss scale of float16")
-    use_dynamic_loss_scaling: bool = Field(True, description="adapt the loss scale to overflows; otherwise constant")
-    loss_scale_growth_interval: int = Field(2000, ge=1, description="updates without overflow before it grows")
-    loss_scale_growth_factor: float = Field(2.0, gt=1, description="growth of the loss scale")
-    loss_scale_backoff_factor: float = Field(0.5, gt=0, lt=1, description="shrinkage of the loss scale on overflow")
+    scale_loss: Annotated[float, ReadWith("amp"), ReadWith("amp_dtype", values=("float16",))] = Field(
+        2.0**20, gt=0, le=2.0**40, description="initial loss scale of float16"
+    )
+    use_dynamic_loss_scaling: Annotated[bool, ReadWith("amp"), ReadWith("amp_dtype", values=("float16",))] = Field(
+        True, description="adapt the loss scale to overflows; otherwise constant"
+    )
+    loss_scale_growth_interval: Annotated[int, ReadWith("amp"), ReadWith("use_dynamic_loss_scaling")] = Field(
+        2000, ge=1, description="updates without overflow before it grows"
+    )
+    loss_scale_growth_factor: Annotated[float, ReadWith("amp"), ReadWith("use_dynamic_loss_scaling")] = Field(
+        2.0, gt=1, description="growth of the loss scale"
+    )
+    loss_scale_backoff_factor: Annotated[float, ReadWith("amp"), ReadWith("use_dynamic_loss_scaling")] = Field(
+        0.5, gt=0, lt=1, description="shrinkage of the loss scale on overflow"
+    )
     tf32: MayDiffer[Switch] = Field(
         "auto", description="TF32 in float32 matrix products; auto: on Ampere and newer GPUs; --no-tf32: exact float32"
     )
-    float32_all_reduce: Switch = Field(
+    float32_all_reduce: Annotated[Switch, ReadWith("amp")] = Field(
         "auto",
         description="with --amp, sum an update's gradients over the ranks in float32 although it has one micro-step; "
         "auto: those of bfloat16, of whose 8 bits many ranks lose some",

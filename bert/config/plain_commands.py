@@ -17,7 +17,6 @@ from bert.config.flags import (
     Flag,
     Formatter,
     Parser,
-    add_flag,
     choices_of,
     flag_of,
     is_list,
@@ -99,8 +98,7 @@ def parser_of(
         title = flag_of(field).group or (None if flag_of(field).is_positional else titles.get(name))
         if title not in places:
             places[title] = parser.add_argument_group(title)
-        add_flag(places[title], name, field, bare=has_positional)
-        parser.add_old_names({old: name_on_command_line(name, field) for old in flag_of(field).hidden_aliases})
+        parser.add_setting(places[title], name, field, bare=has_positional)
     usage = [_usage(name, fields[name]) for name in fields if name in required or flag_of(fields[name]).is_positional]
     parser.usage = " ".join(["%(prog)s", *usage, "[flags]"])
     return parser

@@ -1,30 +1,40 @@
 """YAML of settings, read strictly: plain values, each name once."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 _DEEPEST = 3  # levels of a YAML file
 _LONGEST_VALUE = 3000  # characters: a number of as many hexadecimal digits can still be printed
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key given twice, which YAML readers usually accept."""
+@cache
+def _strict_loader() -> type[Any]:
+    """The loader of YAML, which is loaded with the first file: --help needs none."""
+    import yaml
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise ValueError(f"line {key.start_mark.line + 1} must be `name: value`; the name is not a word")
-            if key.value in seen:
-                raise ValueError(f"{key.value} is given twice (again in line {key.start_mark.line + 1}); remove one")
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
+    class _StrictLoader(yaml.SafeLoader):
+        """Refuses a key given twice, which YAML readers usually accept."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    raise ValueError(f"line {key.start_mark.line + 1} must be `name: value`; the name is not a word")
+                if key.value in seen:
+                    raise ValueError(
+                        f"{key.value} is given twice (again in line {key.start_mark.line + 1}); remove one"
+                    )
+                seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+    return _StrictLoader
 
 
 def _check_yaml(text: str) -> None:
     """Refuse what no setting needs and takes time or memory without end: references, nesting, endless values."""
+    import yaml
+
     depth = 0
     for event in yaml.parse(text, yaml.SafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -40,9 +50,11 @@ def _check_yaml(text: str) -> None:
 
 def plain_yaml(text: str) -> Any:
     """The value of YAML that is as plain as settings are; ValueError for any other."""
+    import yaml
+
     try:
         _check_yaml(text)
-        return yaml.load(text, _StrictLoader)
+        return yaml.load(text, _strict_loader())
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
     except (LookupError, TypeError, AttributeError) as error:

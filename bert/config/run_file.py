@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-import yaml
 from pydantic import BaseModel
 
 from bert.config.setting_errors import usage_errors
@@ -23,6 +22,8 @@ AnyConfig = TypeVar("AnyConfig", bound=TrainingConfig)
 
 def dump_yaml(config: BaseModel) -> str:
     """All settings as flat YAML, by section; `--config FILE` reads it back to an equal config."""
+    import yaml  # not for --help, nor for ranks that write none
+
     blocks = []
     for section, values in config.model_dump(mode="json").items():
         blocks.append(f"# {section}\n" + yaml.safe_dump(values, sort_keys=False, width=1000))

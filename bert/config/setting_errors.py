@@ -14,8 +14,6 @@ from bert.config.settings_base import Settings
 
 _OTHER_TRAINERS = Path(__file__).with_name("other_trainers.txt")
 
-_AS_TYPED = {"num_processes": "num_gpus"}  # the words of NVIDIA's scripts and of the documents
-
 _RULES = {  # by the type of a pydantic error, whose own words are for programmers
     "path_type": "must be a path, in quotes if it is of digits alone",
     "string_pattern_mismatch": "must be of letters, digits, '.', '_' and '-', the first a letter or digit",
@@ -50,6 +48,9 @@ class Mistakes:
 
     def add(self, line: str) -> None:
         self._lines.append(line)
+
+    def are_there(self) -> bool:
+        return bool(self._lines)
 
     def refuse(self) -> None:
         """Raise `SeveralMistakes` if there are any."""
@@ -116,7 +117,7 @@ def _subclasses(parent: type[Settings]) -> list[type[Settings]]:
 
 def _explain_one(detail: dict[str, Any], settings: type[Settings], source: str | None, has_recipes: bool) -> str:
     name, field = field_at(settings, detail["loc"])
-    typed = name_on_command_line(_AS_TYPED.get(name, name), field)
+    typed = name_on_command_line(name, field)
     flags = [value_flag for value_flag, _ in value_flags(field).values()]
     if detail["type"] == "missing":
         what = f"one of {' and '.join(flags)}" if flags else typed
@@ -134,16 +135,16 @@ def _explain_one(detail: dict[str, Any], settings: type[Settings], source: str |
 def suggest(word: str, known: Iterable[str], otherwise: str) -> str:
     """What takes the place of a word of another trainer, or `did you mean ...?` with the known word of its name or the
     most similar one; else `otherwise`."""
-    plain = {_plain(name): name for name in known}
+    plain = {_flag_name(name): name for name in known}
     table = _OTHER_TRAINERS.read_text(encoding="utf-8").splitlines()
     lines = [line.partition(": ") for line in table if not line.startswith("#")]
-    others = [(names.split(), text) for names, _, text in lines if _plain(word) in names.split()]
+    others = [(names.split(), text) for names, _, text in lines if _flag_name(word) in names.split()]
     same = [name for names, text in others for name in names if not text and name in plain]
     if not same and (texts := [text for _, text in others if text]):
         return texts[0]
-    close = [*same, *difflib.get_close_matches(_plain(word), list(plain), n=1, cutoff=0.6)]
+    close = [*same, *difflib.get_close_matches(_flag_name(word), list(plain), n=1, cutoff=0.6)]
     return f"did you mean {plain[close[0]]}?" if close else otherwise
 
 
-def _plain(name: str) -> str:
+def _flag_name(name: str) -> str:
     return name.lower().removeprefix("--").replace("_", "-")

@@ -1,4 +1,14 @@
-"""Layers of settings: flags over YAML files over a recipe over defaults."""
+"""Where the value of a setting comes from. A later layer overrides an earlier one:
+
+1. the default, or what other settings of the command imply for it (`Rule`)
+2. the recipe, preset or YAML file that --config names, over the parent that it names
+3. the flags of the command
+4. the flags of one phase (--phase1-NAME)
+5. what a start knows: the device, the number of updates of --epochs, the time that is left, the newest checkpoint
+
+`resolve` merges the first four. The launcher adds the fifth (`bert.jobs.training.Train`), and writes the run file.
+Ranks read it as it is; those of fine-tuning still turn --epochs into updates, once they have counted their rows.
+"""
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,12 +32,24 @@ _EXTRA_KEYS = ("config", "config_file")  # accepted in YAML beside the fields: a
 
 
 def resolve_config(flags: Mapping[str, Any], entry: EntryPoint) -> Any:
-    """Lay flags (flat names, strings, values) over the YAML file or recipe named by `config`, and check the result."""
-    layers = [dict(flags)]
+    """`resolve` of one layer: flags over the YAML file or recipe named by `config`."""
+    return resolve([flags], entry)
+
+
+def resolve(requested: Sequence[Mapping[str, Any]], entry: EntryPoint) -> Any:
+    """Merge layers (flat names -> strings or values) over the YAML file or recipe that their `config` names.
+
+    Args:
+        requested: settings of a preset, flags, flags of a phase; a later layer overrides an earlier one.
+    Returns:
+        the checked settings of the entry point's config_class.
+    """
+    layers = [merged(requested, entry.rules)]
+    name = layers[0].get("config")
     while "config" in layers[0]:
         layers.insert(0, _load_layer(str(layers[0].pop("config")), entry))
         if len(layers) > 8:
-            raise ValueError(f"config={flags['config']} must not name itself as its own parent; remove the cycle")
+            raise ValueError(f"config={name} must not name itself as its own parent; remove the cycle")
     given = merged([{**_architecture(layer), **layer} for layer in layers], entry.rules)
     implied = {"bert_model": entry.default_model}
     if "vocab_file" in given:  # the name that an error says, if weights of NVIDIA's image have none beside them

@@ -1,9 +1,11 @@
 """The base class of all settings."""
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic.fields import FieldInfo
 
 SWITCH_VALUES = Literal["auto", "on", "off"]
 SWITCHES = (bool, bool | None, SWITCH_VALUES)  # the types of settings that `--flag` and `--no-flag` set
@@ -26,6 +28,43 @@ OWN_FILES_ONLY = "is for the user's own files"
 OwnFilesOnly = Annotated[_Value, OWN_FILES_ONLY]
 
 
+@dataclass(frozen=True, init=False)
+class ReadWith:
+    """Metadata of a setting that a run reads only beside another setting (`bert.config.unread_settings`).
+
+    Attributes:
+        names: the other setting; of several one is enough. A task that has none of them reads the setting.
+        values: that it must have; none: any but false, 0 and none.
+        above: a number must be larger than this.
+        is_refused: a command line that gives the setting for nothing is refused, not only warned of.
+    """
+
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+    above: float
+    is_refused: bool
+
+    def __init__(self, *names: str, values: tuple[Any, ...] = (), above: float = 0.0, is_refused: bool = False) -> None:
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "above", above)
+        object.__setattr__(self, "is_refused", is_refused)
+
+    def is_met_by(self, value: Any) -> bool:
+        if self.values:
+            return value in self.values
+        return value > self.above if isinstance(value, int | float) else bool(value)
+
+
+class Room(str):
+    """Metadata of a field: the room that owns it, such as `bert.pretraining`. `Settings` gives it to every field."""
+
+
+def room_of(field: FieldInfo) -> str:
+    """The room that owns a setting: only it, and rooms that import it, may name the setting."""
+    return next(entry for entry in field.metadata if isinstance(entry, Room))
+
+
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -41,6 +80,16 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=(), defer_build=True
     )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        """Name the room of each field: that of the class which has it first; a subclass may change its default."""
+        super().__pydantic_init_subclass__(**options)
+        for name, field in cls.model_fields.items():
+            owners = [parent for parent in cls.__mro__ if name in parent.__dict__.get("__annotations__", {})]
+            module = owners[-1].__module__.removeprefix("bert_on_paddle.")
+            kept = [entry for entry in field.metadata if not isinstance(entry, Room)]
+            field.metadata = [*kept, Room(".".join(module.split(".")[:2]))]
 
     @model_validator(mode="before")
     @classmethod

@@ -6,14 +6,15 @@ Names are unique across the sections, so flat names are enough for recipes, YAML
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
 from bert.config.batch_settings import BatchSettings
+from bert.config.flags import Flag
 from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
-from bert.config.settings_base import MayDiffer, MayGrow, Settings, Switch, seconds_of
+from bert.config.settings_base import MayDiffer, MayGrow, ReadWith, Settings, Switch, seconds_of
 
 OTHER_TRACKERS = ("tensorboard", "wandb", "mlflow")  # beside VisualDL; bert/reporting/trackers.py writes to them
 
@@ -43,13 +44,19 @@ class RunSettings(Settings):
         "bert_paddle", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="first part of a checkpoint's file names"
     )
     log_freq: MayDiffer[int] = Field(10, ge=1, description="updates between log lines")
-    eval_freq: MayDiffer[int] = Field(0, ge=0, description="updates between held-out evaluations; 0: only at the end")
+    eval_freq: Annotated[MayDiffer[int], ReadWith("eval_dir")] = Field(
+        0, ge=0, description="updates between held-out evaluations; 0: only at the end"
+    )
     num_steps_per_checkpoint: MayDiffer[int] = Field(100, ge=1, description="updates between checkpoints")
     keep_checkpoints: MayDiffer[int] = Field(3, ge=1, description="newest checkpoints kept")
     report_file: MayDiffer[Path] = Field(Path("./report.json"), description="DLLogger lines of the run")
     benchmark: MayDiffer[bool] = Field(False, description="measure throughput for a few updates, save nothing")
-    benchmark_steps: MayDiffer[int] = Field(20, ge=1, description="updates that --benchmark measures")
-    benchmark_warmup_steps: MayDiffer[int] = Field(20, ge=0, description="updates before --benchmark measures")
+    benchmark_steps: Annotated[MayDiffer[int], ReadWith("benchmark")] = Field(
+        20, ge=1, description="updates that --benchmark measures"
+    )
+    benchmark_warmup_steps: Annotated[MayDiffer[int], ReadWith("benchmark")] = Field(
+        20, ge=0, description="updates before --benchmark measures"
+    )
     max_consecutive_skipped_steps: MayDiffer[int] = Field(
         10, ge=1, description="stop after this many non-finite updates in a row"
     )
@@ -68,7 +75,7 @@ class RunSettings(Settings):
     loss_spike_factor: MayDiffer[float] = Field(
         3.0, ge=0, description="report a log interval whose loss is above this multiple of the last 20's median; 0: off"
     )
-    loss_spike_action: MayDiffer[Literal["alert", "rollback"]] = Field(
+    loss_spike_action: Annotated[MayDiffer[Literal["alert", "rollback"]], ReadWith("loss_spike_factor")] = Field(
         "alert",
         description="alert: report the spike and continue; rollback: restore the newest checkpoint from before the "
         "spike and skip its batches",
@@ -106,7 +113,7 @@ class InitializationSettings(Settings):
     last_step_of_checkpoint: Literal["auto"] | int | None = Field(
         None, description="step to resume from; auto: the newest valid one, or a fresh start if there is none yet"
     )
-    from_pretrained_params: Path | None = Field(
+    from_pretrained_params: Annotated[Path | None, Flag(aliases=("--model",))] = Field(
         None,
         description="start at step 0 with the weights found here; or a published model's name: bert-base-uncased, "
         "OWNER/NAME of the Hugging Face hub",
@@ -156,16 +163,20 @@ class InitializationSettings(Settings):
 
 class HardwareSettings(Settings):
     device: Literal["auto", "cpu", "gpu"] = Field("auto", description="auto: the GPU if Paddle sees one")
-    cpu_threads: int = Field(0, ge=0, description="threads of one rank's matrix products; 0: all its cores")
+    cpu_threads: Annotated[int, ReadWith("device", values=("auto", "cpu"))] = Field(
+        0, ge=0, description="threads of one rank's matrix products; 0: all its cores"
+    )
     enable_cpu_affinity: Switch = Field(
         "auto", description="bind each rank to its own share of the cores; auto: on GPUs, to the cores near its own"
     )
     fuse_mha: bool = Field(True, description="one matrix product for queries, keys and values; same parameters")
-    fuse_linear: Switch = Field("auto", description="GPU: matrix product and bias in one kernel; auto: off")
-    fuse_dropout_add: Switch = Field(
+    fuse_linear: Annotated[Switch, ReadWith("device", values=("auto", "gpu"))] = Field(
+        "auto", description="GPU: matrix product and bias in one kernel; auto: off"
+    )
+    fuse_dropout_add: Annotated[Switch, ReadWith("device", values=("auto", "gpu"))] = Field(
         "auto", description="GPU: dropout and residual in one kernel, which keeps no mask; auto: off"
     )
-    fuse_attention: Switch = Field(
+    fuse_attention: Annotated[Switch, ReadWith("device", values=("auto", "gpu"))] = Field(
         "auto",
         description="GPU, with --amp: FlashAttention, which stores nothing of length x length; auto: on cards that "
         "have it (Ampere and newer)",
@@ -244,6 +255,25 @@ class TrainingConfig(Settings):
             )
         return self
 
+    def check_benchmark(self, first_step: int = 0) -> None:
+        """Refuse a benchmark that would measure nothing: its warm-up takes all updates that are left.
+
+        Args:
+            first_step: updates that the checkpoint has, with which it begins.
+        """
+        run = self.run
+        if not run.benchmark or not self.trains() or run.max_steps < 1:  # the number is not known yet
+            return
+        if (left := run.max_steps - first_step) > run.benchmark_warmup_steps:
+            return
+        needed = first_step + run.benchmark_warmup_steps + run.benchmark_steps
+        after = f" after step {first_step:,}" if first_step else ""
+        raise ValueError(
+            f"benchmark=true would measure nothing in {self.stage()}: max_steps={run.max_steps} leaves {left} "
+            f"updates{after}, and benchmark_warmup_steps={run.benchmark_warmup_steps} of them are not measured; raise "
+            f"--max-steps to {needed:,}, or lower --benchmark-warmup-steps"
+        )
+
     def _check_length(self, max_seq_length: int) -> None:
         """Refuse sequences that are longer than the model reads."""
         if max_seq_length <= self.model.max_position_embeddings:
@@ -270,6 +300,13 @@ class TrainingConfig(Settings):
         """The vocabulary that is kept beside the weights."""
         raise NotImplementedError
 
+    def check_data(self) -> None:
+        """Refuse data that are there and do not fit, by their descriptions; what is missing may be made by a step."""
+
+    def training_data(self) -> Path | None:
+        """The file or folder that is trained on; None if there is none."""
+        return None
+
     def prepare_files(self) -> None:
         """Check the files of the run, and fetch the weights if they are a published model's."""
         raise NotImplementedError
@@ -288,6 +325,14 @@ class TrainingConfig(Settings):
     def expects_fewer_steps(self) -> bool:
         """Whether the time is expected to allow `expected_steps`, and --max-steps is only the most."""
         return False
+
+    def with_known_steps(self, world_size: int) -> Self:
+        """The settings with the number of updates, if the data that decide it are there; otherwise as they are."""
+        return self
+
+    def ending_in(self, seconds: float) -> Self:
+        """The settings of a start that ends after so many seconds."""
+        return derive(self, finish_in=seconds)
 
     def num_predictions(self) -> int:
         """Masked words that are predicted in a sequence, at most; 0 without a masked-LM head."""

@@ -2,3 +2,7 @@
 
 Paddle is not imported here; our own checkpoint directories are in `bert.checkpoints`. README.md lists the parts.
 """
+
+from bert.telemetry import switch_off_telemetry
+
+switch_off_telemetry("huggingface_hub")  # here: modules below import it at their top

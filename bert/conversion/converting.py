@@ -7,29 +7,18 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from bert.checkpoints import directories as checkpoint_files
-from bert.config.flags import NO_FLAG, Flag
-from bert.conversion.model import Model, ModelSource, read
-from bert.conversion.model_card import CardRequest, what_is_lost, write_card
-from bert.conversion.raw_tensors import ConversionError, write_json
+from bert.conversion.lost_on_export import what_is_lost
+from bert.conversion.model import Model, read
+from bert.conversion.model_card import write_card
+from bert.conversion.settings import ConversionRequest
+from bert.conversion.untrusted_files import ConversionError, write_json
 from bert.conversion.writers import WRITERS
 from bert.files import only_writer, read_json, sync
 
 REPORT_FILE = "conversion.json"
-
-
-class ConversionRequest(ModelSource, CardRequest):
-    """A conversion to do."""
-
-    target: Annotated[Path, Flag(name="--output-dir", hidden_aliases=("--to",), placeholder="DIR")] = Field(
-        description="the folder to make"
-    )
-    to_format: str = Field(description="one of FORMATS, or a serving format")
-    name: Annotated[str | None, NO_FLAG] = None  # of the model, for its card; None: that of the folder
 
 
 def convert(request: ConversionRequest, check: Callable[[Path, Model], str] | None = None) -> dict[str, Any]:

@@ -8,8 +8,10 @@ import difflib
 from pathlib import Path
 
 from bert.checkpoints import directories as checkpoint_files
+from bert.checkpoints.chosen_weights import chosen_weights, is_incomplete_step
 from bert.checkpoints.directories import VerifiedCheckpoint
-from bert.conversion.raw_tensors import ConversionError, regular_file
+from bert.conversion.untrusted_files import ConversionError, regular_file
+from bert.conversion.usage import LINEAR_MODEL_FILE
 from data.fetching.published_models import WEIGHT_FILES, ModelName, known_names, parse_name
 
 _OF_PREFIXES = (".index", ".pdparams")  # TensorFlow's and Paddle's users name checkpoints without their suffixes
@@ -38,40 +40,32 @@ def locate(source: Path | VerifiedCheckpoint, notes: list[str]) -> tuple[Path, s
     path = source
     if not path.is_dir():
         return _file(path)
-    if not _holds_weights(path) and (step := checkpoint_files.weights_folder(path)) != path:
-        path = step.parent  # of the run below the folder that was named
-    steps = checkpoint_files.list_steps(path)
-    if steps and not _holds_weights(path):  # the final step is earlier than the newest after early stopping
-        final = checkpoint_files.final_step(path)
-        newest = checkpoint_files.newest_valid(path, final, notes.append)
-        if newest is None:
-            later = f"; name a later step if it will do: {path / str(steps[-1])}" if steps[-1] != final else ""
-            tried = steps[: steps.index(final) + 1] if final in steps else steps
-            raise ConversionError(f"{path} holds steps {tried}, none of them valid: {'; '.join(notes)}{later}")
-        others = f"; the folder has {', '.join(map(str, steps))}" if len(steps) > 1 else ""
-        notes.append(f"step {newest.directory.name} of {path} is taken{others}")
-        path = newest.directory
-    elif (path / checkpoint_files.MANIFEST).exists():
-        checkpoint_files.verify(path)
+    if (path / checkpoint_files.MANIFEST).exists() or not _candidates(path) or is_incomplete_step(path):
+        choice = chosen_weights(path)
+        notes += choice.notes()
+        path = choice.path
     return _choose(path, notes)
 
 
 def _candidates(folder: Path) -> list[tuple[Path, str]]:
     """(file, container), those with the name of a library first; others are read only without one."""
     named = [(folder / name, container) for name, container in WEIGHT_FILES.items() if (folder / name).is_file()]
-    return named or [
+    if named:
+        return named
+    others = [(path, container) for pattern, container in _BY_SUFFIX.items() for path in sorted(folder.glob(pattern))]
+    return [
         (path, container)
-        for pattern, container in _BY_SUFFIX.items()
-        for path in sorted(folder.glob(pattern))
+        for path, container in others
         if path.is_file() and not path.name.endswith(checkpoint_files.TRAINING_ONLY)
     ]
 
 
-def _holds_weights(folder: Path) -> bool:
-    return (folder / checkpoint_files.MANIFEST).exists() or bool(_candidates(folder))
-
-
 def _choose(folder: Path, notes: list[str]) -> tuple[Path, str]:
+    if (folder / LINEAR_MODEL_FILE).is_file():
+        raise ConversionError(
+            f"{folder} holds a kept baseline, which has no network to train, convert or export; use it as it is with "
+            "run_predict.py, the Python functions or the server, or name another model here"
+        )
     candidates = _candidates(folder)
     if not candidates:
         names = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"

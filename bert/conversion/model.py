@@ -4,42 +4,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from bert.config.architecture import BertConfig
-from bert.config.flags import NO_FLAG, Flag
-from bert.config.settings_base import Settings
 from bert.conversion import locating, tensor_names, vocabularies, vocabulary_padding
-from bert.conversion.model_description import TASK_FILE, architecture_of, kept_texts, named_classes, unread_vector_steps
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.model_description import architecture_of, named_classes
 from bert.conversion.reading import PretrainedWeights, read_pretrained
+from bert.conversion.settings import ModelSource
+from bert.conversion.task_file import files_to_copy, unread_vector_steps
+from bert.conversion.untrusted_files import ConversionError
+from bert.conversion.usage import TASK_FILE
 from bert.conversion.vocabularies import Tokens, write_tokenizer
 from bert.model.head_specs import HEADS
-
-
-class ModelSource(Settings):
-    """The model to read."""
-
-    source: str = Field(description="a path, or the name of a published model")
-    task: Literal[*HEADS] | None = Field(  # type: ignore[valid-type]
-        None, description="the task of the model, if the source does not name it; other heads are left out"
-    )
-    config_file: Path | None = Field(
-        None, description="the model's bert_config.json or config.json, if none is beside the weights"
-    )
-    vocab_file: Path | None = Field(None, description="vocab.txt or tokenizer.json, if none is beside the weights")
-    do_lower_case: Annotated[bool | None, Flag(default_text="from the source")] = Field(
-        None, description="whether the vocabulary is of lower-cased text"
-    )
-    strip_accents: Annotated[bool | None, Flag(default_text="from the source, else if lower-cased")] = Field(
-        None, description="whether it is of text without accents"
-    )
-    fused_qkv: Annotated[str | None, NO_FLAG] = None  # these three have flags in run_convert.py only
-    allow_unknown: Annotated[bool, NO_FLAG] = False
-    keep_padding: Annotated[bool, NO_FLAG] = False
 
 
 @dataclass(frozen=True)
@@ -96,6 +74,19 @@ class Model(PretrainedWeights):
                 values["problem_type"] = "multi_label_classification"
         return values
 
+    def special_token_ids(self) -> dict[str, int | None]:
+        """The ids of special tokens by the keys of transformers' config.json; None: without a vocabulary.
+
+        Without these keys, transformers takes the ids of another vocabulary, which may not exist in this one.
+        """
+        of_tokens = {"bos": "[CLS]", "eos": "[SEP]"}
+        if self.config.is_modern():
+            of_tokens |= {"cls": "[CLS]", "sep": "[SEP]"}
+        ids: dict[str, int | None] = {"pad_token_id": self.config.pad_token_id}
+        for name, token in of_tokens.items():
+            ids[f"{name}_token_id"] = None if self.tokens is None else self.tokens.vocabulary.id_of(token)
+        return ids
+
     def write_texts(self, folder: Path) -> None:
         for name, text in self.texts.items():
             (folder / name).write_text(text, encoding="utf-8")
@@ -135,7 +126,7 @@ def read(request: ModelSource) -> Model:
         **{**vars(pretrained), "parameters": parameters, "task": task},
         source=path,
         tokens=tokens,
-        texts=kept_texts(pretrained.folder),
+        texts=files_to_copy(pretrained.folder),
         keep_padding=request.keep_padding,
     )
 

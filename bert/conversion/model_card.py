@@ -4,64 +4,34 @@ What no record says is left out. A README.md beside the weights is the card of w
 """
 
 import json
-import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import yaml
-from pydantic import Field, field_validator
 
-from bert.checkpoints.directories import CARD_FILE, weights_folder
-from bert.config.flags import Flag
-from bert.config.settings_base import Settings
+from bert.checkpoints.chosen_weights import chosen_weights
+from bert.checkpoints.directories import CARD_FILE
 from bert.conversion.card_facts import training_rows
 from bert.conversion.locating import published_model
+from bert.conversion.lost_on_export import what_is_lost
 from bert.conversion.model import Model
-from bert.conversion.model_description import VectorForm, read_usage
-from bert.conversion.raw_tensors import ConversionError
-from bert.model.head_specs import HEADS, TOKEN_WEIGHTS
-from bert.reporting.report import Block, heading, table, text, to_markdown
-from bert.reporting.run_record import CONFIG, VERDICTS, RunRecord, read_run
+from bert.conversion.settings import CardRequest
+from bert.conversion.task_file import read_usage
+from bert.conversion.untrusted_files import ConversionError
+from bert.conversion.usage import VectorForm
+from bert.model.head_specs import HEADS
+from bert.reporting.report import ReportBlock, heading, table, text, to_markdown
+from bert.reporting.run_record import CONFIG_FILE, VERDICTS, RunRecord, read_run
 from bert.reporting.spread import NO_METRICS
 from data.fetching.published_models import GOOGLE, known_names
-from data.text.code_pages import check_language
 
-_GROUP = "model card (README.md)"
-_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")  # as Hugging Face writes it, with hyphens
 _LARGEST = 1 << 20  # bytes of a card
 _LIBRARIES = {"hf": "transformers", "paddlenlp": "paddlenlp", "onnx": "onnx", "triton": "onnx", "openvino": "openvino"}
 _NETWORKS = {"modernbert": "ModernBERT", "roberta": "RoBERTa"}
 _MOST_LABELS, _MOST_RUNS = 50, 8
-
-
-class CardRequest(Settings):
-    """What the user says about a model, from the flags of the commands that export."""
-
-    license: Annotated[str | None, Flag(group=_GROUP)] = Field(
-        None, description="of the model, as the hub spells it: apache-2.0, cc-by-4.0, other"
-    )
-    languages: Annotated[
-        tuple[str, ...], Flag(name="--language", aliases=("--lang",), placeholder="CODE", group=_GROUP)
-    ] = Field((), description="of its text: en de")
-
-    @field_validator("license")
-    @classmethod
-    def _is_license(cls, license: str | None) -> str | None:
-        if license and not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", license):
-            raise ValueError(f"license={license} must be a name as apache-2.0, mit or other; change --license")
-        return license
-
-    @field_validator("languages")
-    @classmethod
-    def _are_languages(cls, languages: tuple[str, ...]) -> tuple[str, ...]:
-        for language in languages:
-            if not _LANGUAGE.fullmatch(language):
-                raise ValueError(f"language={language} must be a code as en or de; change --language")
-            check_language(language)
-        return languages
 
 
 def write_card(folder: Path, model: Model, to_format: str, request: CardRequest, name: str) -> None:
@@ -90,20 +60,6 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
         (folder / CARD_FILE).write_text(content, encoding="utf-8")
 
 
-def what_is_lost(model: Model, to_format: str) -> list[str]:
-    """A sentence if a classifier has token weights, for which other libraries' networks have no place."""
-    weights = model.parameters.get(TOKEN_WEIGHTS)
-    if to_format not in ("hf", "paddlenlp") or weights is None:
-        return []
-    library = {"hf": "transformers", "paddlenlp": "PaddleNLP"}[to_format]
-    number = weights[: model.config.vocab_size].size
-    return [
-        f"{library} ignores the {number:,} token weights of this classifier, so it gives other logits than this "
-        "project's programs, and the scores of the training are not its scores. For a model that both compute alike, "
-        "train with --no-token-weights."
-    ]
-
-
 def _copy(own: Path, target: Path, stated: Mapping[str, Any]) -> None:
     """Copy the user's card, with what is stated now in its metadata."""
     if own.stat().st_size > _LARGEST:
@@ -123,11 +79,11 @@ def runs_of(weights: Path) -> list[RunRecord]:
     runs: list[RunRecord] = []
     while len(runs) < _MOST_RUNS and len(weights.absolute().parents) > 3:
         directory = weights.absolute().parents[2] / weights.absolute().parent.name
-        if not (directory / CONFIG).is_file() or any(run.directory == directory for run in runs):
+        if not (directory / CONFIG_FILE).is_file() or any(run.directory == directory for run in runs):
             break
         try:
             runs.insert(0, read_run(directory, directory.name))
-            weights = weights_folder(Path(_beginning(runs[0])))
+            weights = chosen_weights(Path(_beginning(runs[0]))).path
         except (OSError, TypeError, ValueError):  # not readable, figures of a wrong type, a CheckpointError
             break
     return runs
@@ -148,7 +104,9 @@ def _published(source: str) -> str | None:
     return name.repository if name is not None and is_known else None
 
 
-def _blocks(model: Model, to_format: str, runs: Sequence[RunRecord], name: str, form: VectorForm | None) -> list[Block]:
+def _blocks(
+    model: Model, to_format: str, runs: Sequence[RunRecord], name: str, form: VectorForm | None
+) -> list[ReportBlock]:
     config, labels = model.config, model.labels or ()
     cased = "" if model.tokens is None else f", {model.tokens.normalization}"
     sizes = (
@@ -177,7 +135,7 @@ def _blocks(model: Model, to_format: str, runs: Sequence[RunRecord], name: str, 
         "A model can repeat its training text: names and sentences that stand in it can be drawn out of it. Share it "
         "only with whom you would show the text."
     )
-    return [*blocks, heading("Limits"), Block("", "\n".join(f"- {limit}" for limit in limits))]
+    return [*blocks, heading("Limits"), ReportBlock("", "\n".join(f"- {limit}" for limit in limits))]
 
 
 _CUT_FIRST = "# Texts must be cut into words first; run_predict.py does so itself."
@@ -195,7 +153,7 @@ _QUERY = "How is a commit undone?"
 _PASSAGES = ("A new commit reverses the changes.", "The library opens at nine.")
 
 
-def _use(model: Model, to_format: str, name: str, form: VectorForm | None) -> Block:
+def _use(model: Model, to_format: str, name: str, form: VectorForm | None) -> ReportBlock:
     pipeline, example = HEADS[model.task].pipeline
     if model.tokens is not None:
         example = example.replace("[MASK]", model.tokens.vocabulary.name_of("[MASK]"))
@@ -209,14 +167,15 @@ def _use(model: Model, to_format: str, name: str, form: VectorForm | None) -> Bl
         lines = ["from transformers import pipeline", "", f"model = {call}", f"print(model({example}))"]
     elif to_format == "paddlenlp":
         kind = model.description(model.config, -1)["architectures"][0]
-        lines = [f"from paddlenlp.transformers import {kind}", f"model = {kind}.from_pretrained({said})"]
+        lines = ["import zlib  # before Paddle, whose own zlib other packages, such as scipy, would get", ""]
+        lines += [f"from paddlenlp.transformers import {kind}", "", f"model = {kind}.from_pretrained({said})"]
     if lines and model.tokens is not None and (segmenter := model.tokens.normalization.word_segmenter):
         lines += ["", *_CUTTING[segmenter]]
     code = ["```python", *lines, "```", ""] if lines else []
-    return Block("", "\n".join([*code, "```bash", f".venv/bin/python run_predict.py {shlex.quote(name)}", "```"]))
+    return ReportBlock("", "\n".join([*code, "```bash", f".venv/bin/python run_predict.py {shlex.quote(name)}", "```"]))
 
 
-def _evaluations(run: RunRecord) -> list[Block]:
+def _evaluations(run: RunRecord) -> list[ReportBlock]:
     """The metrics of the first, the best and the last evaluation; what a damaged record has instead is left out."""
     names = [name for row in run.held_out[-1:] for name in row if name.startswith("eval_")]
     names = [name for name in names if not name.endswith(NO_METRICS)]

@@ -8,12 +8,13 @@ no folder of 88b30792 or earlier needs to be read; every call of it then goes to
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from bert.conversion.raw_tensors import ConversionError, read_json
+from bert.conversion.untrusted_files import ConversionError, read_json
 from bert.model.head_specs import TOKEN_WEIGHTS, with_temperature
+
+if TYPE_CHECKING:  # not for --help
+    import numpy as np
 
 _KEYS = ("temperature", "token_weights")
 _TASK_FILE = "task.json"
@@ -24,7 +25,7 @@ def without_old_calibration(task: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in task.items() if name not in _KEYS}
 
 
-def with_old_calibration(parameters: Mapping[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
+def with_old_calibration(parameters: "Mapping[str, np.ndarray]", folder: Path) -> "dict[str, np.ndarray]":
     """The parameters of a classifier of texts, with what an older task.json in `folder` has of it.
 
     Args:
@@ -32,6 +33,8 @@ def with_old_calibration(parameters: Mapping[str, np.ndarray], folder: Path) -> 
     Raises:
         ConversionError: the task.json is damaged, or of other classes.
     """
+    import numpy as np
+
     if "classifier.bias" not in parameters:
         return dict(parameters)
     task, classes = _task(folder), len(parameters["classifier.bias"])
@@ -48,7 +51,7 @@ def with_old_calibration(parameters: Mapping[str, np.ndarray], folder: Path) -> 
     return with_temperature(calibrated, _temperature(task, folder))
 
 
-Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]  # inputs by name -> outputs by name
+Run = Callable[["Mapping[str, np.ndarray]"], "Mapping[str, np.ndarray]"]  # inputs by name -> outputs by name
 
 
 def with_old_temperature(run: Run, folder: Path) -> Run:
@@ -60,7 +63,7 @@ def with_old_temperature(run: Run, folder: Path) -> Run:
     if temperature == 1:
         return run
 
-    def divided(feed: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    def divided(feed: "Mapping[str, np.ndarray]") -> "Mapping[str, np.ndarray]":
         return {name: array / temperature if name == "logits" else array for name, array in run(feed).items()}
 
     return divided

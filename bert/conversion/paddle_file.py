@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from bert.conversion import raw_tensors
+from bert.conversion import raw_tensors, untrusted_files
 from bert.conversion.pickles import Builders, Built, ordered_dict, read_pickle
-from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, count_elements, excerpt
+from bert.conversion.raw_tensors import BFLOAT16, RawTensors
+from bert.conversion.untrusted_files import ConversionError, count_elements, excerpt
 
 _NAME_TABLE = "StructuredToParameterName@@"
 _SPLIT_TABLE = "UnpackBigParamInfor@@"  # arrays above 1 GB, written in slices by protocols 2 and 3
@@ -17,7 +18,7 @@ _DTYPES = frozenset(("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4",
 
 def read_pdparams(path: Path) -> RawTensors:
     """All tensors of one file, as written by `paddle.save` of a state dictionary or by `paddle.static.save`."""
-    data = raw_tensors.map_file(path)
+    data = untrusted_files.map_file(path)
     value = read_pickle(str(path), data, len(data), _BUILDERS)
     if not isinstance(value, dict):
         raise ConversionError(f"{path} holds a {type(value).__name__}, must hold a dictionary of tensors")

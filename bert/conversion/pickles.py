@@ -12,7 +12,7 @@ import pickletools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.untrusted_files import ConversionError
 
 # (module, name) -> the function to call for this global, or a value that only `persistent` reads.
 Builders = Mapping[tuple[str, str], Any]

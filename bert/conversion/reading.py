@@ -16,11 +16,13 @@ from safetensors import SafetensorError, deserialize
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.config.architecture import BertConfig
 from bert.conversion import locating, tensor_layout, tensor_names, vocabulary_padding
-from bert.conversion.model_description import CONFIG_FILES, read_description, read_labels, read_usage
+from bert.conversion.model_description import CONFIG_FILES, read_description, read_labels
 from bert.conversion.old_calibration import with_old_calibration
 from bert.conversion.paddle_file import read_pdparams
-from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, read_json, regular_file
+from bert.conversion.raw_tensors import BFLOAT16, RawTensors
+from bert.conversion.task_file import read_usage
 from bert.conversion.torch_file import read_torch
+from bert.conversion.untrusted_files import ConversionError, read_json, regular_file
 from bert.printable import printable
 from bert.tokenization.vocabulary_files import vocabulary_beside
 

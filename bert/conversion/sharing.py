@@ -5,7 +5,6 @@ huggingface_hub reads HF_ENDPOINT and HF_TOKEN. Weights that arrived before a fa
 
 import logging
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +19,10 @@ from huggingface_hub.utils.logging import set_verbosity
 from bert.checkpoints.directories import CARD_FILE
 from bert.conversion.converting import REPORT_FILE
 from bert.conversion.hub_settings import HubRequest
-from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, READER_FILE, TASK_FILE
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.model_description import CONFIG_FILES
+from bert.conversion.untrusted_files import ConversionError
+from bert.conversion.usage import LABELS_FILE, READER_FILE, TASK_FILE
+from bert.files import temporary_folder
 from bert.printable import printable
 from data.fetching.transfer import HttpsSession, reason_of
 
@@ -56,9 +57,9 @@ def share(request: HubRequest, make: Callable[[Path, str], dict[str, Any]]) -> t
     set_verbosity(logging.CRITICAL)  # its warnings have signed addresses
     with _explained(name):
         name = name if "/" in name else f"{api.whoami()['name']}/{name}"
-    kept = _kept_files(api, name, request)
-    with tempfile.TemporaryDirectory(prefix="to-hub-") as temporary:
-        folder = Path(temporary) / "model"
+    kept_files = _kept_files(api, name, request)
+    with temporary_folder("to-hub") as temporary:
+        folder = temporary / "model"
         report = make(folder, name)
         with _explained(name):
             api.create_repo(name, private=request.hub_private, exist_ok=True)
@@ -67,10 +68,10 @@ def share(request: HubRequest, make: Callable[[Path, str], dict[str, Any]]) -> t
                 folder_path=folder,
                 commit_message="BERT on Paddle: weights, tokenizer and model card",
                 delete_patterns=_OF_A_MODEL,
-                ignore_patterns=[REPORT_FILE, *kept],  # the report has paths of this machine
+                ignore_patterns=[REPORT_FILE, *kept_files],  # the report has paths of this machine
             )
             seen = "private" if api.model_info(name).private else "public: everybody can download it"
-    note = f"; its {CARD_FILE} is kept, --hub-update replaces it" if kept else ""
+    note = f"; its {CARD_FILE} is kept, --hub-update replaces it" if kept_files else ""
     return report, f"{hub}/{name} ({seen}), commit {commit.oid}{note}"
 
 

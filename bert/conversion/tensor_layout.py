@@ -9,15 +9,16 @@ import numpy as np
 
 from bert.config.architecture import BertConfig
 from bert.conversion import tensor_names
-from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors
+from bert.conversion.raw_tensors import BFLOAT16, RawTensors
 from bert.conversion.tensor_names import POSITION_EMBEDDINGS
 from bert.conversion.unnamed_layers import LAYER_NAME, parameters_of_layers
+from bert.conversion.untrusted_files import ConversionError
 from bert.model.head_specs import DECODER_BIAS
 
 _SHOWN = 20  # unknown tensors listed in the error
 
 
-_MARKS = (  # a pattern in the names of a dialect's tensors
+_DIALECT_PATTERNS = (  # a pattern in the names of a dialect's tensors
     ("nvidia-paddle", LAYER_NAME),
     ("tensorflow", re.compile(r".*(/kernel|/LayerNorm/gamma)")),
     ("paddlenlp", re.compile(r".*\.self_attn\.q_proj\.")),
@@ -32,7 +33,7 @@ _FEED_FORWARD = ("layer.0.intermediate.dense.weight", "layer.0.intermediate.dens
 
 def recognise_dialect(raw: RawTensors) -> str:
     """The library whose names the tensors have."""
-    for dialect, mark in _MARKS:
+    for dialect, mark in _DIALECT_PATTERNS:
         if any(mark.match(name) for name in raw.tensors):
             return "native" if dialect == "huggingface" and _lies_as_ours(raw) else dialect
     names = ", ".join(sorted(raw.tensors)[:3]) or "nothing"
@@ -91,12 +92,12 @@ def to_ours(
     unknown, tied = [], []
     for name, array in raw.tensors.items():
         if name in dictionary:
-            ours, is_transposed = dictionary[name]
-            if ours in parameters:
+            our_name, is_transposed = dictionary[name]
+            if our_name in parameters:
                 raise ConversionError(
-                    f"{raw.source} holds {ours} twice, under two spellings ({name} is one); remove one of them"
+                    f"{raw.source} holds {our_name} twice, under two spellings ({name} is one); remove one of them"
                 )
-            parameters[ours] = array.T if is_transposed and array.ndim == 2 else array
+            parameters[our_name] = array.T if is_transposed and array.ndim == 2 else array
         elif tensor_names.BUFFERS.fullmatch(name):
             notes.append(f"left out: {name}, a constant")
         elif name.removeprefix("bert.") in tensor_names.TIED:

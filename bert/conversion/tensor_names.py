@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert.config.architecture import BertConfig
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.untrusted_files import ConversionError
 from bert.model.head_specs import DECODER_BIAS, HEAD_TENSORS, TOKEN_WEIGHTS
 
 EMBEDDINGS = tuple(
@@ -94,11 +94,11 @@ class Dialect(NamedTuple):
     def names(self, name: str) -> Iterator[str]:
         """Spellings in the whole model and in the bare encoder."""
         for spelling in self.spellings:
-            theirs = name
+            spelled = name
             for pattern, replacement in spelling:
-                theirs = re.sub(pattern, replacement, theirs)
-            yield theirs
-            yield theirs.removeprefix(self.prefix)
+                spelled = re.sub(pattern, replacement, spelled)
+            yield spelled
+            yield spelled.removeprefix(self.prefix)
 
 
 _GAMMA_AND_BETA = ((r"LayerNorm\.weight$", "LayerNorm.gamma"), (r"LayerNorm\.bias$", "LayerNorm.beta"))
@@ -237,18 +237,18 @@ def check_parameters(parameters: Mapping[str, np.ndarray], title: str, config: B
     heads = [name for head in heads_of(parameters) for name in heads_by_name(modern)[head]]
     for name in [*encoder_names(num_layers, modern), *heads]:
         if name not in parameters:
-            wrong.append(f"missing: {name} {_shown(expected(name))}")
+            wrong.append(f"missing: {name} {_shape_text(expected(name))}")
     for name, array in parameters.items():
         shape = expected(name)
         if len(shape) != array.ndim or any(
             want not in (None, size) for want, size in zip(shape, array.shape, strict=True)
         ):
-            wrong.append(f"{name} is {list(array.shape)}, must be {_shown(shape)}")
+            wrong.append(f"{name} is {list(array.shape)}, must be {_shape_text(shape)}")
     if wrong:
         raise ConversionError("\n  ".join([f"{title}:", *wrong[:20]]))
 
 
-def _shown(shape: Shape) -> str:
+def _shape_text(shape: Shape) -> str:
     return str([size or "any" for size in shape])
 
 

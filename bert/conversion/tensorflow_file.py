@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from bert.conversion import raw_tensors
-from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, count_elements
+from bert.conversion import raw_tensors, untrusted_files
+from bert.conversion.raw_tensors import BFLOAT16, RawTensors
+from bert.conversion.untrusted_files import ConversionError, count_elements
 from bert.samples.formats.tfrecord import masked_crc32c, message_classes
 
 _DTYPES = {number: np.dtype(name) for number, name in ((1, "<f4"), (2, "<f8"), (3, "<i4"), (9, "<i8"), (19, "<f2"))}
@@ -57,7 +58,7 @@ BundleHeader, BundleEntry = message_classes(_SCHEMA, "BundleHeader", "BundleEntr
 
 def read_tensorflow(index: Path) -> RawTensors:
     """All tensors of a checkpoint but those of its optimizer, each checked against its checksum."""
-    if raw_tensors.regular_file(index) > _LARGEST_INDEX:
+    if untrusted_files.regular_file(index) > _LARGEST_INDEX:
         raise ConversionError(f"{index} is larger than the index of any BERT; check the file")
     try:
         entries = {key.decode("utf-8"): value for key, value in read_table(index.read_bytes())}
@@ -93,7 +94,7 @@ def _open_shards(index: Path, count: int, used: set[int]) -> dict[int, memoryvie
     names = {shard: f"{prefix}.data-{shard:05}-of-{count:05}" for shard in used}
     if missing := [name for name in names.values() if not (index.parent / name).is_file()]:
         raise ConversionError(f"{index} needs {', '.join(sorted(missing))} beside it; fetch the whole checkpoint")
-    return {shard: memoryview(raw_tensors.map_file(index.parent / name)) for shard, name in names.items()}
+    return {shard: memoryview(untrusted_files.map_file(index.parent / name)) for shard, name in names.items()}
 
 
 def read_tensor(entry: Any, shard: memoryview) -> np.ndarray:

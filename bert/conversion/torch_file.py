@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from bert.conversion import raw_tensors
+from bert.conversion import raw_tensors, untrusted_files
 from bert.conversion.pickles import Builders, ordered_dict, read_pickle
-from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, count_elements, excerpt
+from bert.conversion.raw_tensors import BFLOAT16, RawTensors
+from bert.conversion.untrusted_files import ConversionError, count_elements, excerpt
 
 _STORAGES = {
     "FloatStorage": np.dtype("<f4"),
@@ -95,13 +96,13 @@ _BUILDERS: Builders = {
 
 def read_torch(path: Path) -> RawTensors:
     """All tensors of a file that `torch.save` wrote from a state dictionary, alone or below `model` or `state_dict`."""
-    data = raw_tensors.map_file(path)
+    data = untrusted_files.map_file(path)
     value = (_read_zip if data[:4] == b"PK\x03\x04" else _read_legacy)(path, data)
     notes: list[str] = []
     wrapper = next((key for key in _WRAPPERS if isinstance(value, dict) and isinstance(value.get(key), dict)), None)
     if wrapper:
-        others = ", ".join(sorted(excerpt(key) for key in value if key != wrapper)) or "nothing"
-        notes.append(f"{path.name}: read {wrapper!r}; left out beside it: {others}")
+        other_keys = ", ".join(sorted(excerpt(key) for key in value if key != wrapper)) or "nothing"
+        notes.append(f"{path.name}: read {wrapper!r}; left out beside it: {other_keys}")
         value = value[wrapper]
     if not isinstance(value, dict) or not any(isinstance(item, TorchTensor) for item in value.values()):
         raise ConversionError(f"{path} holds no dictionary of tensors; save the model's state_dict()")

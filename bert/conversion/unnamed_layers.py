@@ -12,7 +12,8 @@ import re
 import numpy as np
 
 from bert.conversion import tensor_names
-from bert.conversion.raw_tensors import ConversionError, RawTensors
+from bert.conversion.raw_tensors import RawTensors
+from bert.conversion.untrusted_files import ConversionError
 from bert.model.head_specs import DECODER_BIAS
 
 LAYER_NAME = re.compile(r"(embedding|linear|layer_norm)_(\d{1,6})\.([wb])_0$")

@@ -11,10 +11,10 @@ from tokenizers.decoders import WordPiece
 from tokenizers.processors import BertProcessing, Sequence
 
 from bert.config.architecture import BertConfig
-from bert.conversion.model_description import stated_normalization, tokenizer_warnings
-from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.reading import PretrainedWeights
 from bert.conversion.tensor_names import WORD_EMBEDDINGS
+from bert.conversion.tokenizer_settings import stated_normalization, tokenizer_warnings
+from bert.conversion.untrusted_files import ConversionError, write_json
 from bert.conversion.vocabulary_padding import pad_vocabulary
 from bert.model.head_specs import DECODER_BIAS
 from bert.tokenization.library import LibraryVocabulary
@@ -59,11 +59,11 @@ def find_tokens(
     stated = stated_normalization(folder)
     lower_case = stated.get("lowercase") if lowercase is None else lowercase
     accents = stated.get("strip_accents") if strip_accents is None else strip_accents
-    normalization = Normalization(bool(lower_case), accents, stated.get("word_segmenter"))
+    normalization = Normalization(bool(lower_case), accents)
     if lowercase is not None or lower_case is None:
-        normalization = replace(
-            vocabulary.normalization(lower_case, accents), word_segmenter=stated.get("word_segmenter")
-        )
+        normalization = vocabulary.normalization(lower_case, accents)
+    others = {name: stated[name] for name in ("word_segmenter", "equal_letters") if name in stated}
+    normalization = replace(normalization, **others)
     if lower_case is None:
         lower = str(normalization.lowercase).lower()
         notes.append(

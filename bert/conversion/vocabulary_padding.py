@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.tensor_names import WORD_EMBEDDINGS
+from bert.conversion.untrusted_files import ConversionError
 from bert.model.head_specs import DECODER_BIAS, TOKEN_WEIGHTS
 
 # A padded token has a row of zeros, and this bias in the masked-LM head. exp(-100) adds nothing to a softmax, so the

@@ -10,8 +10,11 @@ from safetensors.numpy import save_file
 
 from bert.conversion import tensor_layout, tensor_names
 from bert.conversion.model import Model
-from bert.conversion.model_description import LABELS_FILE, POOLING_KEYS, VectorForm, read_usage
-from bert.conversion.raw_tensors import ConversionError, write_json
+from bert.conversion.sentence_vectors import POOLING_KEYS
+from bert.conversion.settings import MODEL_FORMATS
+from bert.conversion.task_file import read_usage
+from bert.conversion.untrusted_files import ConversionError, write_json
+from bert.conversion.usage import LABELS_FILE, VectorForm
 from bert.conversion.vocabularies import write_vocabulary
 
 
@@ -42,7 +45,8 @@ def write_hugging_face(folder: Path, model: Model) -> None:
     }
     tensors = tensor_layout.join_parts(tensors)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    write_json(folder / "config.json", {**model.description(config), "torch_dtype": "float32"})
+    special = {} if config.has_token_types() else model.special_token_ids()  # a BERT's configuration has none
+    write_json(folder / "config.json", {**model.description(config), **special, "torch_dtype": "float32"})
     model.write_tokenizer(folder)
     if model.task == "encoder":
         _note_absent_pooler(model, "transformers")
@@ -95,6 +99,8 @@ def write_paddlenlp(folder: Path, model: Model) -> None:
     model.write_tokenizer(folder)
     if model.tokens is not None and not model.tokens.vocabulary.is_wordpiece():
         model.notes.append("PaddleNLP reads no tokenizer.json; transformers' AutoTokenizer makes the tokens of a text")
+    elif model.tokens is not None and model.tokens.normalization.equal_letters:
+        model.notes.append("PaddleNLP's tokenizer composes no letters: give it text in NFC (unicodedata.normalize)")
     _note_absent_pooler(model, "paddlenlp")
 
 
@@ -109,4 +115,4 @@ WRITERS: dict[str, Callable[[Path, Model], None]] = {
     "hf": write_hugging_face,
     "paddlenlp": write_paddlenlp,
 }
-FORMATS = tuple(WRITERS)
+assert tuple(WRITERS) == MODEL_FORMATS

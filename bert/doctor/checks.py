@@ -17,7 +17,7 @@ from bert.help_parser import HelpParser
 from bert.interpreter import install_command, shell_command
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
-_MARKS = {OK: "ok  ", WARNING: "WARN", FAILURE: "FAIL"}
+_LEVEL_NAMES = {OK: "ok  ", WARNING: "WARN", FAILURE: "FAIL"}
 GIB = 2**30
 # Compute capabilities of the machine code in PyPI's wheel of 2.6.2, by its CUDA. It has no PTX for newer GPUs.
 WHEEL_ARCHITECTURES = {"11.8": ((6, 1), (7, 0), (7, 5), (8, 0), (8, 6))}
@@ -274,7 +274,7 @@ def _as_text(findings: Sequence[Finding]) -> str:
     width = max(len(finding.name) for finding in findings)
     lines = []
     for finding in findings:
-        lines.append(f"{_MARKS[finding.level]}  {finding.name:{width}}  {finding.found}")
+        lines.append(f"{_LEVEL_NAMES[finding.level]}  {finding.name:{width}}  {finding.found}")
         if finding.advice:
             lines.append(f"{'':{width + 8}}-> {finding.advice}")
     return "\n".join([*lines, f"\n{verdict}: {failures} failure(s), {warnings} warning(s)"])

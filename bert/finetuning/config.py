@@ -5,16 +5,16 @@ A task subclasses `FineTuningConfig` with a `data` section that subclasses `Task
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from bert.checkpoints.directories import weights_folder
+from bert.checkpoints.chosen_weights import weights_folder
 from bert.config.batch_settings import BatchSettings
-from bert.config.flags import flag_name
+from bert.config.flags import Flag, flag_name
 from bert.config.optimizer_settings import OptimizerSettings
 from bert.config.plain_yaml import read_yaml
-from bert.config.settings_base import MayDiffer, MayGrow
+from bert.config.settings_base import MayDiffer, MayGrow, ReadWith
 from bert.config.training_settings import BUILT_IN_MODELS, AnyConfig, RunSettings, TrainingConfig, derive
 from bert.conversion.locating import resolve
 from bert.files import unset_variable
@@ -40,7 +40,7 @@ class TaskDataSettings(NormalizationSettings):
         None,
         description="of the files, as cp1250; auto:cp1250: of what is not UTF-8; none: detected, as in the training",
     )
-    language: MayDiffer[str | None] = Field(
+    language: Annotated[MayDiffer[str | None], Flag(hidden_aliases=("--lang",))] = Field(
         None, description="of the text, such as pl, by which code pages are told apart"
     )
     sequence_length_multiple: MayDiffer[int] = Field(
@@ -57,7 +57,9 @@ class TaskDataSettings(NormalizationSettings):
 
 
 class FineTuningBatchSettings(BatchSettings):
-    predict_batch_size: int = Field(32, ge=1, description="sequences per batch on one rank, evaluation and prediction")
+    predict_batch_size: Annotated[int, ReadWith("do_eval", "do_predict")] = Field(
+        32, ge=1, description="sequences per batch on one rank, evaluation and prediction"
+    )
 
 
 class FineTuningOptimizerSettings(OptimizerSettings):
@@ -67,16 +69,20 @@ class FineTuningOptimizerSettings(OptimizerSettings):
 
 
 class FineTuningRunSettings(RunSettings):
-    epochs: MayGrow[float] = Field(2.0, gt=0, description="epochs over the training set, unless --max-steps is given")
+    epochs: Annotated[MayGrow[float], ReadWith("max_steps", values=(-1,))] = Field(
+        2.0, gt=0, description="epochs over the training set, unless --max-steps is given"
+    )
     max_steps: MayGrow[int] = Field(-1, ge=-1, description="updates of the whole run; -1: as many as --epochs need")
-    eval_freq: MayDiffer[int] = Field(0, ge=0, description="updates between evaluations; 0: after each epoch")
+    eval_freq: Annotated[MayDiffer[int], ReadWith("do_eval")] = Field(
+        0, ge=0, description="updates between evaluations; 0: after each epoch"
+    )
     do_train: MayDiffer[bool] = Field(False, description="train")
     do_eval: MayDiffer[bool] = Field(False, description="score the evaluation set, during training and at its end")
     do_predict: MayDiffer[bool] = Field(False, description="write predictions")
     loss_spike_factor: MayDiffer[float] = Field(  # off: losses near 0 fluctuate by large factors
         0.0, ge=0, description="warn when an interval's loss exceeds this multiple of the last 20's median; 0: off"
     )
-    keep_best: bool = Field(
+    keep_best: Annotated[bool, ReadWith("do_eval")] = Field(
         True, description="keep the checkpoint of the best evaluation, and use its weights at the end"
     )
 
@@ -145,6 +151,10 @@ class FineTuningConfig(TrainingConfig):
         modes = {"train_file": "do_train", "eval_file": "do_eval", "predict_file": "do_predict"}
         return {name: mode for name, mode in modes.items() if getattr(self.run, mode)}
 
+    def training_data(self) -> Path | None:
+        names = (name for name, mode in self.needed_files().items() if mode == "do_train")
+        return next((getattr(self.data, name) for name in names), None)
+
     def fetching(self) -> str:
         """The remedy for missing data of a published set."""
         return ""
@@ -204,11 +214,13 @@ def modes_of_files(values: Mapping[str, Any], held_out: bool = False) -> dict[st
 USUAL_SETTINGS = ("batch_size", "epochs", "learning_rate", "max_seq_length")
 
 
-def settings_of_the_run(values: Mapping[str, Any], stage: str) -> dict[str, Any]:
-    """The usual settings of a run in the output folder, which goes on as it began; empty without one."""
+def settings_of_the_run(
+    values: Mapping[str, Any], stage: str, names: Collection[str] = USUAL_SETTINGS
+) -> dict[str, Any]:
+    """Some settings of a run in the output folder, which goes on as it began; empty without one."""
     file = Path(str(values.get("output_dir", RunSettings.model_fields["output_dir"].default))).expanduser()
     before = read_yaml(file / f"{stage}.yaml") if (file / f"{stage}.yaml").is_file() else {}
-    return {name: before[name] for name in USUAL_SETTINGS if name in before}
+    return {name: before[name] for name in names if name in before}
 
 
 SMALL = 256  # units of a model that wants other rates than published ones

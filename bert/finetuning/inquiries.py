@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bert.config.entry_point import Inquiry, load_task
 from bert.finetuning.config import FineTuningConfig, with_global_batch, with_steps
 from bert.planning.dry_run import dry_run_inquiry, report_text, size_rows, update_rows
@@ -11,10 +9,15 @@ from bert.planning.plan_inquiry import plan_inquiry
 from bert.planning.planner import update_time
 from bert.planning.run_device import RunDevice, run_device
 from bert.reporting.progress import duration
-from bert.runtime.topology import visible_gpus
+from bert.runtime.topology import allowed_processors, usable_cores, visible_gpus
+
+if TYPE_CHECKING:  # not for --help
+    import numpy as np
 
 if TYPE_CHECKING:
     from bert.finetuning.loader import FeatureTable
+
+_LONG_SECONDS = 900.0  # of a training, from which on a plan says what makes it shorter
 
 
 def inquiries(task: str) -> tuple[Inquiry, ...]:
@@ -58,16 +61,35 @@ def _training_rows(config: FineTuningConfig, world_size: int, data: Any) -> dict
         epochs = config.run.max_steps * config.batch.resolved_global_batch_size(world_size) / len(data.train)
         evaluated = sum(len(features.table) for _, features in data.evaluated)
         steps["steps"] = f"{config.run.max_steps:,} updates, {epochs:.3g} epochs"
-        steps["time"] = _time(config, world_size, device, data.train, evaluated)
+        steps["time"] = _time(config, world_size, device, data.train, evaluated, is_by_epochs=run.max_steps < 0)
     else:
         steps["steps"] = f"{run.max_steps:,} updates" if run.max_steps > 0 else f"{run.epochs:g} epochs"
-    return {**update_rows(config, world_size), **steps, **size_rows(config, world_size, device)}
+    cores = {"cores": text} if (text := _cores(device, world_size, config.hardware.cpu_threads)) else {}
+    return {**update_rows(config, world_size), **steps, **size_rows(config, world_size, device), **cores}
+
+
+def _cores(device: RunDevice, world_size: int, cpu_threads: int) -> str:
+    """What the cores of this machine do in a run on the CPU; "" where ranks take all of them."""
+    cores = len(usable_cores(allowed_processors()))
+    if device.features.kind != "cpu" or world_size >= cores:
+        return ""
+    threads = min(cores, cpu_threads * world_size or cores)
+    ranks = 1 << (cores.bit_length() - 1)
+    return (
+        f"matrix products use {threads} of {cores}, the rest of an update {world_size}; the scripts' --num-processes "
+        f"{ranks} uses {ranks} for all of it"
+    )
 
 
 def _time(
-    config: FineTuningConfig, world_size: int, device: RunDevice, train: "FeatureTable", num_evaluated: int
+    config: FineTuningConfig,
+    world_size: int,
+    device: RunDevice,
+    train: "FeatureTable",
+    num_evaluated: int,
+    is_by_epochs: bool,
 ) -> str:
-    """The planner's estimate for the devices of the run, training and evaluations."""
+    """The planner's estimate for the devices of the run, with what makes a long training shorter."""
     hardware = device.hardware(world_size)
     if hardware is None:
         return "not known for this GPU; --plan --hardware PART estimates it for another"
@@ -84,11 +106,16 @@ def _time(
         shown = f"{duration(run.finish_in)}, in which about {fitting:,.0f} of these updates fit"
     elif evaluations:
         shown += f", of it {evaluations} evaluation{'s' if evaluations > 1 else ''} {duration(evaluating)}"
+    if run.finish_in is None and training + evaluating > _LONG_SECONDS:
+        flag = "--epochs" if is_by_epochs else "--max-steps"
+        shown += f"; --hours, fewer {flag}, a lower --max-seq-length or a smaller model make it shorter"
     return f"{shown} (estimate for {world_size} x {hardware.name}, mean padded length {length:.0f})"
 
 
-def _mean_padded_length(lengths: np.ndarray, config: FineTuningConfig) -> float:
+def _mean_padded_length(lengths: "np.ndarray", config: FineTuningConfig) -> float:
     """Mean width of micro-batches, each padded to its longest sequence, of sequences in random order."""
+    import numpy as np
+
     size, multiple = config.batch.batch_size, config.data.sequence_length_multiple
     mixed = np.random.default_rng(0).permutation(lengths)
     longest = [batch.max() for batch in np.split(mixed, range(size, len(mixed), size))]

@@ -8,22 +8,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bert.checkpoints.directories import weights_folder
+from bert.checkpoints.chosen_weights import weights_folder
 from bert.config.flags import is_on
 from bert.config.training_settings import InitializationSettings
 from bert.conversion.locating import locate, published_model, resolve
-from bert.conversion.model_description import (
-    CONFIG_FILES,
-    LABELS_FILE,
-    Description,
-    Usage,
-    read_description,
-    read_labels,
-    read_usage,
-    stated_normalization,
-    tokenizer_warnings,
-)
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.model_description import CONFIG_FILES, ModelDescription, read_description, read_labels
+from bert.conversion.task_file import read_usage
+from bert.conversion.tokenizer_settings import stated_normalization, tokenizer_warnings
+from bert.conversion.untrusted_files import ConversionError
+from bert.conversion.usage import LABELS_FILE, Usage
 from bert.tokenization.normalization import UNCASED
 from bert.tokenization.vocabulary_files import read_vocabulary, vocabulary_beside
 
@@ -36,14 +29,14 @@ def description_file(weights: Path) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def description_beside(weights: Path) -> Description | None:
+def description_beside(weights: Path) -> ModelDescription | None:
     """The content of that file, which a command reads once."""
     file = description_file(weights)
     return None if file is None else _read_once(file, file.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=1)
-def _read_once(file: Path, changed: int) -> Description:
+def _read_once(file: Path, changed: int) -> ModelDescription:
     return read_description(file)
 
 
@@ -85,7 +78,8 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
         with suppress(OSError, ValueError):  # `check_vocabulary_file` reports it
             inferred = read_vocabulary(Path(file).expanduser()).normalization()
             stated = {**({} if inferred == UNCASED else vars(inferred)), **stated}
-    names = {"do_lower_case": "lowercase", "strip_accents": "strip_accents", "word_segmenter": "word_segmenter"}
+    names = {"do_lower_case": "lowercase"}
+    names |= {name: name for name in ("strip_accents", "word_segmenter", "equal_letters")}
     implied |= {name: value for name, key in names.items() if (value := stated.get(key)) is not None}
     for warning in tokenizer_warnings(folder):
         logger.warning(warning)
@@ -169,8 +163,8 @@ def labels_of_the_weights(settings: InitializationSettings, expected: tuple[str,
         return labels
     if labels is None or labels == expected:
         return expected
-    by_plain_name = {_plain(label): label for label in expected}
-    renamed = tuple(by_plain_name.get(_plain(label), label) for label in labels)
+    by_plain_name = {_comparable(label): label for label in expected}
+    renamed = tuple(by_plain_name.get(_comparable(label), label) for label in labels)
     if set(renamed) == set(expected):
         logger.info("classes in the order of the weights: %s", ", ".join(renamed))
         return renamed
@@ -178,5 +172,5 @@ def labels_of_the_weights(settings: InitializationSettings, expected: tuple[str,
     return expected
 
 
-def _plain(label: str) -> str:
+def _comparable(label: str) -> str:
     return label.lower().replace(" ", "_").replace("-", "_")

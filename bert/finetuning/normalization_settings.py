@@ -17,6 +17,9 @@ class NormalizationSettings(Settings):
     word_segmenter: Cutter | None = Field(
         None, description="cuts Thai, Lao, Khmer, Burmese and Javanese into words, if the weights were trained so"
     )
+    equal_letters: bool = Field(
+        False, description="e\u0301 and \u00e9 get the same tokens (NFC), if the weights were trained so"
+    )
 
     @model_validator(mode="after")
     def _segmenter_is_installed(self) -> "NormalizationSettings":
@@ -25,4 +28,4 @@ class NormalizationSettings(Settings):
         return self
 
     def normalization(self) -> Normalization:
-        return Normalization(self.do_lower_case, self.strip_accents, self.word_segmenter)
+        return Normalization(self.do_lower_case, self.strip_accents, self.word_segmenter, self.equal_letters)

@@ -109,7 +109,7 @@ class PredictionFiles:
                 )
             self.rows = self._whole_rows()
             if not self.rows:
-                self._cut(0)
+                self._truncate(0)
                 self._sync()  # no row of another command, before the manifest says that they are of this one
             if self._command is not None and not self.rows:
                 write_atomically(self._manifest, json.dumps(self._command, indent=1).encode())
@@ -136,7 +136,7 @@ class PredictionFiles:
             )
         return min(sum(1 for _ in ends(file)) for file, ends in zip(self.files, self._targets.values(), strict=True))
 
-    def _cut(self, rows: int) -> None:
+    def _truncate(self, rows: int) -> None:
         """Cut each file behind its first rows."""
         for file, ends in zip(self.files, self._targets.values(), strict=True):
             file.seek(0)
@@ -150,7 +150,7 @@ class PredictionFiles:
         """
         if not self._has_begun:
             rows = self.rows if first is None else first
-            self._cut(rows)
+            self._truncate(rows)
             if rows:
                 self._log(f"continuing after {rows:,} {self._unit}, whose results are in {self._partials[0]}")
             self._has_begun = True

@@ -51,7 +51,7 @@ class FineTuning(Task):
         data = task.read_data()
         if data.train is not None:
             config = _with_lasting_vocabulary(with_steps(config, len(data.train), group.world_size), group.is_main)
-            self.fingerprint = data.train.fingerprint()
+            self.fingerprint, self.num_examples = data.train.fingerprint(), len(data.train)
             self._loader = task.loader(
                 data.train,
                 global_batch_size=config.batch.resolved_global_batch_size(group.world_size),

@@ -9,11 +9,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from bert.conversion.model_description import Usage, usage_texts
+from bert.conversion.usage import Usage, usage_texts
 from bert.finetuning.config import FineTuningConfig
 from bert.finetuning.loader import FeatureTable, FineTuningLoader
 from bert.finetuning.prediction_files import RowEnds, line_ends
 from bert.model.objectives import Objective
+from bert.tokenization.unknown import refuse_unknown
 from bert.tokenization.vocabulary_files import read_vocabulary
 from data.text.encodings import remembered
 
@@ -167,6 +168,8 @@ class FineTuningTask(ABC):
 
     def _described(self, path: Path, examples: Any, training: bool = False) -> Features:
         table, counts = self.features(examples, training)
+        if training:
+            refuse_unknown(table.input_ids, self.vocabulary, str(path))
         for line in self.describe(path, counts):
             logger.info(line)
         return Features(examples, table, counts)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.config.flags import is_on
-from bert.conversion.model_description import Usage
+from bert.conversion.usage import Usage
 from data.text.compression import read_chunks
 from data.text.contents import text_chunks
 from data.text.encodings import MAX_ROW_CHARACTERS, Decoding, decoded, whole_lines

@@ -183,12 +183,7 @@ ENTRY = EntryPoint(
     task=_TASK,
     recipes=GLUE_RECIPES,
     inquiries=inquiries(_TASK),
-    aliases={
-        "train_file": ("--train",),
-        "eval_file": ("--eval",),
-        "predict_file": ("--predict",),
-        "from_pretrained_params": ("--model",),
-    },
+    aliases={"train_file": ("--train",), "eval_file": ("--eval",), "predict_file": ("--predict",)},
     rules=(Rule(implies=_implied),),
     usage="(--config RECIPE | --task-name TASK) [--data-dir DIR | --download] --from-pretrained-params WEIGHTS "
     "--do-train --do-eval",

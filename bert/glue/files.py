@@ -33,10 +33,10 @@ def _utf8_lines(path: Path) -> Iterator[str]:
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                found = detect(lambda: read_chunks(path, ""))
+                encoding = detect(lambda: read_chunks(path, ""))
                 raise ValueError(
                     f"{path}:{number}: byte {line[error.start]:#04x} is not UTF-8 ({error.reason}); save it as UTF-8, "
-                    f"e.g. with iconv -f {found.code_page() or found.name} -t UTF-8, or download it again"
+                    f"e.g. with iconv -f {encoding.code_page() or encoding.name} -t UTF-8, or download it again"
                 ) from None
             if "\0" in text:
                 raise ValueError(f"{path}:{number}: a NUL character; it is binary, or UTF-16: save it as UTF-8 text")

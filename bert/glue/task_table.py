@@ -89,12 +89,12 @@ TASK_NAMES = (*TASKS, "custom")
 
 def find_task(name: str) -> LabelSchema:
     """The task of that name, ignoring case, hyphens and underscores."""
-    by_plain_name = {_plain(task): TASKS[task] for task in TASKS}
-    if _plain(name) not in by_plain_name:
+    by_plain_name = {_without_separators(task): TASKS[task] for task in TASKS}
+    if _without_separators(name) not in by_plain_name:
         raise ValueError(
             f"task_name={name!r} is not one of {', '.join(TASK_NAMES)}; for files of your own, use --task-name custom"
         )
-    return by_plain_name[_plain(name)]
+    return by_plain_name[_without_separators(name)]
 
 
 def task_name(spelling: str) -> str:
@@ -102,5 +102,5 @@ def task_name(spelling: str) -> str:
     return "custom" if spelling.lower() == "custom" else find_task(spelling).name
 
 
-def _plain(name: str) -> str:
+def _without_separators(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")

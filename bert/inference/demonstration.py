@@ -17,9 +17,9 @@ from bert.files import sha256_of
 from bert.inference.trained_model import MASK, TrainedModel
 from data.text.sentences import split_sentences
 
-_MARKS = re.escape(string.punctuation + "،؛؟۔।॥։。")
+_PUNCTUATION = re.escape(string.punctuation + "،؛؟۔।॥։。")
 # A Chinese character, which is a token wherever it stands, or a word of four letters and more.
-_WORD = re.compile(rf"[\u3400-\u9fff]|(?<!\S)[^\W\d_][^\s\d{_MARKS}]{{3,}}(?=[\s{_MARKS}]|$)")
+_WORD = re.compile(rf"[\u3400-\u9fff]|(?<!\S)[^\W\d_][^\s\d{_PUNCTUATION}]{{3,}}(?=[\s{_PUNCTUATION}]|$)")
 _ENDS = ".!?…。！？｡؟۔।॥։።"
 _TOKENS = range(8, 61)  # of a sentence
 _SENTENCES = 400  # compared with each other

@@ -2,25 +2,27 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import numpy as np
 from pydantic import Field
 
 from bert.config.flags import Flag
 from bert.config.setting_errors import SettingsWithRules
-from bert.conversion.converting import ConversionRequest
-from bert.conversion.model_description import VectorForm
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.settings import ConversionRequest
+from bert.conversion.untrusted_files import ConversionError
+from bert.conversion.usage import VectorForm
 from bert.interpreter import install_command
 from bert.model.head_specs import HEADS
+
+if TYPE_CHECKING:  # not for --help
+    import numpy as np
 
 DESCRIPTION_FILE = "serving.json"
 PREFIX = "model"  # of Paddle Inference's model.pdmodel, the program, and model.pdiparams, the weights
 ONNX_FILE = "model.onnx"
 OPENVINO_FILE = "openvino_model.xml"  # as optimum names it; the weights are in the .bin beside it
 CALIBRATION_FILE = "calibration.npz"  # from which Paddle Inference finds the scales of INT8 when it loads a model
-Arrays = Mapping[str, np.ndarray]  # of a network's inputs or outputs
+Arrays = Mapping[str, "np.ndarray"]  # of a network's inputs or outputs
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")  # int64 [batch, s]
 VECTORS = "sentence_embedding"  # the output of a model of vectors, as optimum names it
 NO_TOKEN_TYPES = tuple(name for name in INPUTS if name != "token_type_ids")  # of a ModernBERT or a RoBERTa
@@ -49,8 +51,8 @@ class ExportRequest(ConversionRequest, SettingsWithRules):
     ] = Field(description="what will serve it")
     task: Literal[*HEADS] | None = Field(  # type: ignore[valid-type]
         None,
-        description="task whose outputs to serve; none: that of the model's head, and the encoder's hidden states of a "
-        "model with pre-training heads",
+        description="task whose outputs to serve; none: that of the model's head, which is masked-lm after a "
+        "pre-training; encoder: hidden states",
     )
     precision: Literal[*TOLERANCES] = Field(  # type: ignore[valid-type]
         "float32", description="of weights and arithmetic"

@@ -2,16 +2,18 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert.conversion import converting
+from bert.conversion.lost_on_export import facts_beside_network
 from bert.conversion.model import Model, parameters_for, read
-from bert.conversion.model_description import read_usage
-from bert.conversion.raw_tensors import ConversionError, write_json
-from bert.conversion.writers import FORMATS
+from bert.conversion.settings import MODEL_FORMATS
+from bert.conversion.task_file import read_usage
+from bert.conversion.untrusted_files import ConversionError, write_json
 from bert.inference.export_files import (
     CALIBRATION_FILE,
     DESCRIPTION_FILE,
@@ -28,10 +30,13 @@ from bert.inference.openvino_files import write_openvino_export
 from bert.inference.samples import ExportedTokenizer, Sample, random_sample, read_texts
 from bert.model.head_specs import HEADS
 
+if TYPE_CHECKING:
+    from bert.inference.paddle_program import Network
+
 
 def export(request: ExportRequest) -> dict[str, Any]:
     """Write what `request.to_format` needs, with the tokenizer and serving.json; returns the report."""
-    if request.to_format in FORMATS:
+    if request.to_format in MODEL_FORMATS:
         return converting.convert(request)
     if request.to_format != "paddle-inference":
         require_packages(request.to_format, request.precision)
@@ -42,10 +47,12 @@ def export(request: ExportRequest) -> dict[str, Any]:
             "--output-format paddle-inference --precision int8: Paddle quantises no product without a bias, and a "
             "ModernBERT has none; use --output-format onnx --precision int8"
         )
-    if request.task is None and not HEADS[model.task].is_exported:
-        model.notes.append(f"the hidden states of the encoder are served; the heads of {model.task} are left out")
-        parameters = parameters_for("encoder", model.parameters, model.notes)
-        model = dataclasses.replace(model, parameters=parameters, task="encoder", labels=None)
+    if request.task is None and (served := HEADS[model.task].predicts) is not None:
+        model.notes.append(f"served: {HEADS[served].noun}, which predictions of {model.task} use")
+        parameters = parameters_for(served, model.parameters, model.notes)
+        model = dataclasses.replace(model, parameters=parameters, task=served, labels=None)
+    if request.task is None and model.task == "masked-lm":
+        model.notes.append("it gives logits of the vocabulary for every token; for hidden states pass --task encoder")
     outputs_of(model.task, model.has_pooler())  # raises for a task that is not served
     if (texts := request.calibration or request.sample) and model.tokens is None:
         raise ConversionError(f"{texts}: the texts need a vocabulary; pass --vocab-file")
@@ -78,6 +85,7 @@ def _write(folder: Path, model: Model, request: ExportRequest) -> None:
         "labels": model.labels,
         "max_length": model.config.max_position_embeddings,
         "precision": request.precision,
+        **facts_beside_network(model),
         **({"vectors": dataclasses.asdict(usage.vectors)} if usage.vectors else {}),
     }
     if request.to_format == "paddle-inference":
@@ -91,9 +99,19 @@ def _write(folder: Path, model: Model, request: ExportRequest) -> None:
     else:
         description |= write_onnx_export(folder, model, request, calibration)
     write_json(folder / DESCRIPTION_FILE, description)  # the check opens the export
-    description["check"] = _check_outputs(model, sample, request, network.run, Predictor(folder, device="cpu").run)
+    run = partial(_run_everywhere, network) if model.task == "masked-lm" else network.run
+    description["check"] = _check_outputs(model, sample, request, run, Predictor(folder, device="cpu").run)
     write_json(folder / DESCRIPTION_FILE, description)
     converting.write_notes(folder, model, request)
+
+
+def _run_everywhere(network: "Network", task: str, feed: Arrays) -> Arrays:
+    """The masked-LM logits of every token, [b, s, vocabulary], as an export gives them; 0 at padding."""
+    places = np.flatnonzero(feed["attention_mask"])
+    found = network.run(task, {**feed, "masked_lm_positions": places})
+    logits = np.zeros((feed["attention_mask"].size, network.config.vocab_size), "float32")
+    logits[places] = found["masked_lm_logits"][:, : network.config.vocab_size]
+    return {"masked_lm_logits": logits.reshape(*feed["attention_mask"].shape, -1)}
 
 
 def _check_outputs(

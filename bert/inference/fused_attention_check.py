@@ -3,8 +3,9 @@
 import numpy as np
 from scipy.special import logsumexp
 
-from bert.conversion.model import Model, ModelSource, read
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.model import Model, read
+from bert.conversion.settings import ModelSource
+from bert.conversion.untrusted_files import ConversionError
 from bert.finetuning.loader import prediction_batches
 from bert.inference.paddle_program import Network
 from bert.labels.features import sentence_features
@@ -24,21 +25,22 @@ def check_fused_qkv(source: ModelSource) -> str:
     model = read(source)
     if model.format != "nvidia-paddle" or any("fused-qkv was not needed" in note for note in model.notes):
         return ""
-    given, tokens = str(source.fused_qkv), model.tokens
+    order, tokens = str(source.fused_qkv), model.tokens
     if tokens is None or "cls.predictions.bias" not in model.parameters:
-        return f"--fused-qkv {given} was not checked: that needs the masked-LM head and a vocabulary (--vocab-file)\n"
+        return f"--fused-qkv {order} was not checked: that needs the masked-LM head and a vocabulary (--vocab-file)\n"
     own = f"heads:{model.config.num_attention_heads}"
-    losses = {given: masked_lm_loss(model)}
-    losses |= {
-        o: masked_lm_loss(read(source.model_copy(update={"fused_qkv": o}))) for o in ("blocks", own) if o != given
-    }
+    losses = {order: masked_lm_loss(model)}
+    for other in ("blocks", own):
+        if other != order:
+            losses[other] = masked_lm_loss(read(source.model_copy(update={"fused_qkv": other})))
     best = min(losses, key=losses.__getitem__)
-    found = "masked-LM loss on sentences of this project: " + ", ".join(f"{o} {loss:.2f}" for o, loss in losses.items())
-    if losses[given] > losses[best] + MARGIN:
-        raise ConversionError(f"--fused-qkv {given} is wrong: {found}; pass --fused-qkv {best}")
-    others = [loss for order, loss in losses.items() if order != given]
-    is_clear = min(others) > losses[given] + MARGIN
-    return f"--fused-qkv {given}: {found}{'' if is_clear else '; this does not tell which is right'}\n"
+    figures = ", ".join(f"{name} {loss:.2f}" for name, loss in losses.items())
+    line = f"masked-LM loss on sentences of this project: {figures}"
+    if losses[order] > losses[best] + MARGIN:
+        raise ConversionError(f"--fused-qkv {order} is wrong: {line}; pass --fused-qkv {best}")
+    other_losses = [loss for name, loss in losses.items() if name != order]
+    is_clear = min(other_losses) > losses[order] + MARGIN
+    return f"--fused-qkv {order}: {line}{'' if is_clear else '; this does not tell which is right'}\n"
 
 
 def masked_lm_loss(model: Model) -> float:

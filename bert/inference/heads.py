@@ -4,7 +4,8 @@ model = load_model("results/quickstart")
 model.fill_mask("Paris is the capital of [MASK].")
 """
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from bert.arrays.ragged import offsets_of
-from bert.conversion.model_description import READER_FILE
+from bert.config.setting_errors import suggest
+from bert.conversion.usage import READER_FILE
 from bert.finetuning.loader import FeatureTable, check_finite, single_sequences
 from bert.finetuning.ner.conll import TaggedText
 from bert.finetuning.ner.features import NO_WORD, token_features
@@ -21,60 +23,17 @@ from bert.finetuning.ner.tags import read_spans
 from bert.finetuning.squad.answer_settings import ReaderSettings, read_reader_settings
 from bert.finetuning.squad.examples import Question, SquadExamples
 from bert.finetuning.squad.features import build_features
-from bert.finetuning.squad.predictions import Candidate, predict
+from bert.finetuning.squad.predictions import AnswerCandidate, predict
+from bert.inference.classifier import Classifier, rounded
+from bert.inference.given_texts import one_text, whole_number
+from bert.inference.linear_classifier import is_linear, load_linear
 from bert.inference.model_folder import OpenedModel, open_model
-from bert.inference.rows import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest, Request, texts_of
+from bert.inference.rows import QUESTION_KEYS, RawRequest, Request, texts_of
 from bert.inference.settings import ModelSettings, refuse_address
 from bert.inference.trained_model import MASK, Result, TrainedModel, probabilities
-from bert.labels.decision import Decision
+from bert.model.head_specs import PREDICTIONS
 from bert.runtime.hardware import use_cores
 from bert.samples.sample_table import Slices
-
-
-class Classifier(TrainedModel):
-    """The class of a text or a pair of texts, or its labels, with all probabilities; of a regression, the number."""
-
-    task = "sequence-classification"
-    keys = (*PAIR_KEYS, *SINGLE_KEYS)
-
-    def __init__(self, opened: OpenedModel, **settings: Any) -> None:
-        super().__init__(opened, **settings)
-        self.is_regression = opened.usage.regression or (len(self.labels) == 1 and not opened.usage.label_separator)
-        self.decision = Decision.of(opened.usage, self.labels)
-        trained_on = len(opened.usage.text_columns)
-        self.num_texts = (trained_on,) if trained_on else (1, 2)  # a foreign model does not say
-        self.splits_tabs = trained_on != 1
-
-    def run(self, requests: Sequence[Request]) -> list[Result]:
-        logits = np.zeros((len(requests), len(self.labels)), "float32")
-        for size in {len(texts) for texts in requests}:
-            rows = [row for row, texts in enumerate(requests) if len(texts) == size]
-            for row, values in self.outputs(self.task, self.table([requests[row] for row in rows])):
-                logits[rows[row]] = values
-        check_finite({"logits": logits})
-        if self.is_regression:
-            return [{"value": _rounded(value)} for value in logits[:, 0]]
-        likely = self.decision.probabilities(logits)
-        results: list[Result] = []
-        for row, chosen in zip(likely, self.decision.classes(likely), strict=True):
-            named = dict(zip(self.labels, map(_rounded, row), strict=True))
-            if self.decision.several:
-                labels = [self.labels[index] for index in np.flatnonzero(chosen)]
-                results.append({"labels": labels, "probabilities": named})
-            else:
-                label = self.labels[int(chosen)]
-                results.append({"label": label, "probability": named[label], "probabilities": named})
-        return results
-
-    def columns(self) -> dict[str, type]:
-        if self.is_regression:
-            return {"value": float}
-        columns: dict[str, type] = {"labels": str} if self.decision.several else {"label": str, "probability": float}
-        return columns | dict.fromkeys((f"probability_{label}" for label in self.labels), float)
-
-
-def _rounded(number: float) -> float:
-    return round(float(number), 6)
 
 
 class SentenceEncoder(TrainedModel):
@@ -126,12 +85,12 @@ class MaskFiller(TrainedModel):
             )
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[dict[str, Any]]]:
-        return self._fill([self.request(text)[0]], top_k)[0]
+        return self._fill([self.request(one_text(text))[0]], whole_number("top_k", top_k))[0]
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
         texts = [text for (text,) in requests]
         return [
-            {"filled": self._filled(text, [mask[0]["token"] for mask in masks]), "masks": masks}
+            {"filled": self._fill_masks(text, [mask[0]["token"] for mask in masks]), "masks": masks}
             for text, masks in zip(texts, self._fill(texts, self.top_k), strict=True)
         ]
 
@@ -151,7 +110,7 @@ class MaskFiller(TrainedModel):
             likely = probabilities(outputs["masked_lm_logits"][:, : len(self.vocabulary)])
             for row, values in zip(batch_rows[positions // feed["input_ids"].shape[1]], likely, strict=True):
                 best = self._words[np.argsort(-values[self._words], kind="stable")[:top_k]]
-                fills = [{"token": self.vocabulary.shown(i), "probability": _rounded(values[i])} for i in best]
+                fills = [{"token": self.vocabulary.shown(i), "probability": rounded(values[i])} for i in best]
                 masks[row].append(fills)
         return masks
 
@@ -167,7 +126,7 @@ class MaskFiller(TrainedModel):
         start = max(0, min(first - (room - (last + 1 - first)) // 2, len(ids) - room))
         return ids[start : start + room]
 
-    def _filled(self, text: str, tokens: Sequence[str]) -> str:
+    def _fill_masks(self, text: str, tokens: Sequence[str]) -> str:
         """The text with its masks replaced; a word piece (##ing) is joined to the word before it."""
         for token in tokens:
             before, after = text.split(MASK, 1)
@@ -183,7 +142,7 @@ class AnsweredQuestion:
     score: float  # probability among the n best
     start: int  # first character in the paragraph; 0 for no answer
     end: int  # after the last character; 0 for no answer
-    n_best: tuple[Candidate, ...]  # best first
+    n_best: tuple[AnswerCandidate, ...]  # best first
     null_odds: float | None = None  # score of no answer minus that of the best; None for a model that always answers
 
     def to_result(self, top_k: int) -> Result:
@@ -196,12 +155,12 @@ class AnsweredQuestion:
         }
         if self.null_odds is not None:
             empty = next(candidate for candidate in self.n_best if not candidate.text)
-            result["no_answer_probability"] = _rounded(empty.probability)
+            result["no_answer_probability"] = rounded(empty.probability)
         return result
 
 
 def _place(probability: float, start: int, end: int) -> Result:
-    return {"probability": _rounded(probability), "start": start, "end": end}
+    return {"probability": rounded(probability), "start": start, "end": end}
 
 
 class QuestionAnswerer(TrainedModel):
@@ -335,15 +294,37 @@ def load_model(
     """A model with the methods of its head: predict, encode, fill_mask or answer.
 
     Args:
-        source: a checkpoint, the output folder of a run, an export, another library's model or a published name.
+        source: a checkpoint, the output folder of a run, an export, a kept baseline, another library's model or a
+            published name.
         task: one of PREDICTIONS; None: that of the model's head. "encoder" makes vectors with any checkpoint.
         pooling: of vectors, as of `TrainedModel`; None: as the model was trained for them, else mean.
     """
+    _refuse_unknown(source, task, settings)
     refuse_address(source)
+    if is_linear(source):
+        return load_linear(source, task, max_seq_length, batch_size)
     opened = open_model(source, task, pooling=pooling, **settings)
     model = _HEADS[opened.task](opened, max_seq_length=max_seq_length, batch_size=batch_size, top_k=top_k)
     model.pooling = pooling or "mean"
     return model
+
+
+def _refuse_unknown(source: Any, task: Any, settings: Mapping[str, Any]) -> None:
+    """ValueError for a source, a task or the name of a setting that there is not."""
+    if not isinstance(source, (str, Path)):
+        raise ValueError(f"model={source!r} must be a folder or the name of a published model; pass text or a Path")
+    if task is not None and task not in PREDICTIONS:
+        raise ValueError(
+            f"task={task} must be one of {', '.join(PREDICTIONS)}, or None for what the model's head is for"
+        )
+    known = [*_NAMES_OF_LOADING, *inspect.signature(open_model).parameters]
+    for name in settings:
+        if name not in known:
+            remedy = f"they are {', '.join(name for name in known if name not in ('source', 'task'))}"
+            raise ValueError(f"{name} is not a setting of load_model; {suggest(name, known, remedy)}")
+
+
+_NAMES_OF_LOADING = ("max_seq_length", "batch_size", "top_k")
 
 
 def load_from_settings(settings: ModelSettings, batch_size: int = 32, **others: Any) -> TrainedModel:

@@ -11,10 +11,12 @@ import numpy as np
 from bert.config.architecture import BertConfig
 from bert.conversion import locating
 from bert.conversion.model import choose_task
-from bert.conversion.model_description import Usage, named_classes, plain_labels, read_usage, refuse_unread_vectors
+from bert.conversion.model_description import checked_labels, named_classes
 from bert.conversion.old_calibration import with_old_temperature
-from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
+from bert.conversion.task_file import read_usage, refuse_unread_vectors
+from bert.conversion.untrusted_files import ConversionError
+from bert.conversion.usage import Usage
 from bert.conversion.vocabularies import Tokens, check_ids, find_tokens
 from bert.files import checksum_of, checksum_of_file, shown
 from bert.inference.export_files import DESCRIPTION_FILE, Arrays, outputs_of
@@ -41,11 +43,11 @@ class OpenedModel:
     most_positions: int  # the longest sequence that the network can read, in tokens
     hidden_size: int  # of its sentence vectors; 0 for an export without them
     checksums: Callable[[], list[str]]  # of the weights
-    is_export: bool = False
+    has_encoder: bool = True  # a checkpoint; an export has the outputs of one task, a kept baseline no network
+    noun: str = ""  # what it is; "": its head
 
     def can_encode(self) -> bool:
-        """Every checkpoint has an encoder; an export has the outputs of one task."""
-        return self.task == "encoder" or not self.is_export
+        return self.task == "encoder" or self.has_encoder
 
     def fingerprint(self) -> str:
         """A checksum of the weights, the vocabulary, and the files of JSON beside them: labels, thresholds, lengths."""
@@ -56,7 +58,8 @@ class OpenedModel:
     def describe(self) -> str:
         """One line: what it is, and where its weights are."""
         classes = f" ({', '.join(self.labels[:5])}{' ...' if len(self.labels) > 5 else ''})" if self.labels else ""
-        return f"{shown(self.path)}: {HEADS[self.task].noun}{classes}, {self.tokens.normalization}"
+        reading = "" if self.noun else f", {self.tokens.normalization}"
+        return f"{shown(self.path)}: {self.noun or HEADS[self.task].noun}{classes}{reading}"
 
 
 def open_model(
@@ -81,7 +84,7 @@ def open_model(
         task: one of PREDICTIONS; None: that of the model's head. Every checkpoint has an encoder.
         layers: whose states the encoder gives, one after the other: 0 for the embeddings, 1 for the first layer, -1 for
             the last; none: the last.
-        pooling: of the states, by who asks for it; None: the encoder gives vectors if it was trained for them.
+        pooling: the pooling that the caller wants; None: the pooling with which the encoder was trained, if any.
     """
     path = locating.resolve(str(source))
     if (path / DESCRIPTION_FILE).is_file():
@@ -153,10 +156,16 @@ def _tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, strip
     return tokens
 
 
+def _at_masks(run: Callable[[Arrays], Arrays], feed: Arrays) -> Arrays:
+    """Logits at masked_lm_positions alone, [n, vocabulary], as a checkpoint gives them; an export has all tokens."""
+    logits = run(feed)["masked_lm_logits"]
+    return {"masked_lm_logits": logits.reshape(-1, logits.shape[-1])[feed["masked_lm_positions"]]}
+
+
 def _open_export(predictor: Predictor, requested: str | None, read_tokens: Callable[[], Tokens]) -> OpenedModel:
     path, description = predictor.folder, predictor.description
     task = description.get("task")
-    labels = plain_labels(description.get("labels") or (), str(path / DESCRIPTION_FILE))
+    labels = checked_labels(description.get("labels") or (), str(path / DESCRIPTION_FILE))
     if task not in PREDICTIONS:
         raise ConversionError(f"{path / DESCRIPTION_FILE} names the task {task!r}; export the model again")
     usage = read_usage(path)
@@ -171,6 +180,8 @@ def _open_export(predictor: Predictor, requested: str | None, read_tokens: Calla
             "use the checkpoint that it was made from, or export it with --task"
         )
     tokens, run = read_tokens(), with_old_temperature(predictor.run, path)
+    if task == "masked-lm":
+        run = partial(_at_masks, run)
     hidden_size = 0
     if task == "encoder" or (
         "classification" in task and not labels
@@ -190,5 +201,5 @@ def _open_export(predictor: Predictor, requested: str | None, read_tokens: Calla
         most_positions=int(description["max_length"]),
         hidden_size=hidden_size,
         checksums=lambda: [checksum_of_file(file) for file in predictor.files],
-        is_export=True,
+        has_encoder=False,
     )

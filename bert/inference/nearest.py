@@ -13,8 +13,8 @@ import numpy as np
 from bert.arrays.vectors import unit
 from bert.files import read_json
 from bert.finetuning.prediction_files import stamps
+from bert.inference.predict_settings import PredictRequest
 from bert.inference.rows import Request, Rows, filled_rows
-from bert.inference.settings import PredictRequest
 from bert.inference.trained_model import Result, TrainedModel
 from bert.printable import printable
 

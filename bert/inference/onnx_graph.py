@@ -19,10 +19,11 @@ import numpy as np
 from bert.config.architecture import BertConfig
 from bert.conversion import vocabulary_padding
 from bert.conversion.model import Model
-from bert.conversion.model_description import Usage, VectorForm, read_usage
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.task_file import read_usage
+from bert.conversion.untrusted_files import ConversionError
+from bert.conversion.usage import Usage, VectorForm
 from bert.inference.export_files import INPUTS, NO_TOKEN_TYPES, missing_package, outputs_of
-from bert.model.head_specs import TOKEN_WEIGHTS
+from bert.model.head_specs import DECODER_BIAS, TOKEN_WEIGHTS
 
 OPSET, IR_VERSION = 17, 8
 _LAYER = "bert.encoder.layer.{}"
@@ -220,6 +221,17 @@ class _Graph:
         number = self.node("Max", self.node("ReduceSum", mask, self.integers(1), keepdims=1), self.number(1.0))
         return self.node("Div", self.node("Squeeze", sums, self.integers(1)), self.node("Sqrt", number))
 
+    def transformed(self, states: str) -> str:
+        """What the masked-LM head compares with the embeddings of words."""
+        dense = self.activation(self.dense(states, "cls.predictions.transform.dense"))
+        return self.norm(dense, "cls.predictions.transform.LayerNorm")
+
+    def word_logits(self, states: str) -> str:
+        """[T, hidden] -> [T, vocabulary]; the decoder is the table of words."""
+        words = self.node("Transpose", self.parameter("bert.embeddings.word_embeddings.weight"), perm=(1, 0))
+        product = self.node("MatMul", self.transformed(states), words)
+        return self.node("Add", product, self.parameter(DECODER_BIAS))
+
     def pooled(self, states: str) -> str:
         return self.node("Tanh", self.dense(states, "bert.pooler.dense"))
 
@@ -273,8 +285,7 @@ class _ModernGraph(_Graph):
         return self.norm(super().encode(first_only), "bert.encoder.LayerNorm")
 
     def pooled(self, states: str) -> str:
-        dense = self.activation(self.dense(states, "cls.predictions.transform.dense"))
-        return self.norm(dense, "cls.predictions.transform.LayerNorm")
+        return self.transformed(states)
 
     def tagged(self, states: str) -> str:
         return self.pooled(states)
@@ -325,6 +336,8 @@ def _results(graph: _Graph, task: str, usage: Usage) -> list[str]:
         states = graph.at_places(hidden, graph.config.hidden_size)
         has_pooler = "bert.pooler.dense.weight" in graph.parameters
         return [states, *([graph.pooled(graph.first_states(hidden))] if has_pooler else [])]
+    if task == "masked-lm":
+        return [graph.at_places(graph.word_logits(hidden), graph.config.vocab_size)]
     hidden = graph.tagged(hidden)
     if task == "question-answering":
         logits = graph.at_places(graph.dense(hidden, "qa_outputs"), 2)
@@ -335,7 +348,12 @@ def _results(graph: _Graph, task: str, usage: Usage) -> list[str]:
 def _model(graph: _Graph, outputs: Mapping[str, tuple], onnx: Any) -> Any:
     helper, kinds = onnx.helper, onnx.TensorProto
     num_labels = len(graph.parameters.get("classifier.bias", ()))
-    sizes = {"s": "sequence", "hidden": graph.config.hidden_size, "labels": num_labels}
+    sizes = {
+        "s": "sequence",
+        "hidden": graph.config.hidden_size,
+        "labels": num_labels,
+        "vocabulary": graph.config.vocab_size,
+    }
     inputs = [helper.make_tensor_value_info(name, kinds.INT64, ["batch", "sequence"]) for name in graph.inputs]
     results = [
         helper.make_tensor_value_info(name, kinds.FLOAT, ["batch", *(sizes[size] for size in shape)])

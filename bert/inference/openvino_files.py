@@ -1,9 +1,8 @@
 """Writes a model for OpenVINO from its ONNX graph; NNCF finds the scales of INT8 in a sample.
 
-Neither sends a report of its use from here: OpenVINO's command for conversion would, NNCF does unless NNCF_CI is set.
+Neither sends a report of its use from here: OpenVINO's command for conversion would, NNCF if it is not told.
 """
 
-import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -13,6 +12,7 @@ from bert.conversion.model import Model
 from bert.inference.export_files import ONNX_FILE, OPENVINO_FILE
 from bert.inference.onnx_graph import write_onnx
 from bert.inference.samples import Sample
+from bert.telemetry import switch_off_telemetry
 
 # What stays in float: heads, whose few columns cost no time and decide the result; embeddings and attention's products
 _KEPT = (".*classifier.*", ".*qa_outputs.*", "bert.embeddings.*", "matmul_.*")
@@ -20,6 +20,7 @@ _KEPT = (".*classifier.*", ".*qa_outputs.*", "bert.embeddings.*", "matmul_.*")
 
 def write_openvino_export(folder: Path, model: Model, calibration: Sample | None) -> dict[str, Any]:
     """Write the .xml and the .bin, in INT8 if there is a calibration; returns what serving.json says of them."""
+    switch_off_telemetry("nncf")
     import openvino
 
     plain, details = folder / f"float32-{ONNX_FILE}", {}
@@ -37,7 +38,6 @@ def write_openvino_export(folder: Path, model: Model, calibration: Sample | None
 
 
 def _to_int8(network: Any, calibration: Sample) -> Any:
-    os.environ["NNCF_CI"] = "1"
     import nncf
 
     batches = calibration.batches(names=[port.any_name for port in network.inputs])

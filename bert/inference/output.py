@@ -9,11 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from bert.finetuning.prediction_files import csv_ends, line_ends
 from bert.inference.records import Record, flat, free_name, joined
-from bert.inference.rows import Row, Rows
+from bert.inference.rows import InputRow, Rows
 
 _BATCH_ROWS = 2048
 
@@ -44,7 +42,7 @@ class Output:
             return iter(range(header + row, file.seek(0, io.SEEK_END) + 1, row))
         return csv_ends(file) if self._is_csv else line_ends(file)
 
-    def record(self, row: Row, result: Mapping[str, Any]) -> Record:
+    def record(self, row: InputRow, result: Mapping[str, Any]) -> Record:
         return joined(row.record, flat(result) if self._is_csv or self._form == "parquet" else result)
 
     def begin(self) -> None:
@@ -55,6 +53,8 @@ class Output:
     def content(self, records: Sequence[Record], *, is_first: bool) -> bytes:
         """What records append; `is_first`: they are the first ones."""
         if self._form == "npy":
+            import numpy as np  # not for --help
+
             vectors = [record.get("vector", [np.nan] * self._width) for record in records]
             return (npy_header(0, self._width) if is_first else b"") + np.array(vectors, "<f4").tobytes()
         if self._is_csv:
@@ -128,8 +128,12 @@ class Output:
             return
         while results := [json.loads(line) for line in islice(lines, _BATCH_ROWS)]:
             columns = {name: [result.get(name) for result in results] for name in self._own}
-            cells = {name: [v if v is None else str(_cell(v)) for v in values] for name, values in columns.items()}
+            cells = {name: [_text_or_none(value) for value in values] for name, values in columns.items()}
             yield pa.table(cells, pa.schema([(name, pa.string()) for name in cells])), results
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else str(_cell(value))
 
 
 def _cell(value: Any) -> Any:
@@ -145,6 +149,8 @@ def _text_cell(value: Any) -> Any:
 
 def npy_header(rows: int, width: int) -> bytes:
     """What stands before the rows in a .npy file; as long for any number of rows: numpy leaves room for it to grow."""
+    import numpy as np
+
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (rows, width)})
     return header.getvalue()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert.config.architecture import BertConfig, FusedKernels
-from bert.conversion.model_description import VectorForm
+from bert.conversion.usage import VectorForm
 from bert.files import checksum_of
 from bert.inference.export_files import NO_TOKEN_TYPES, PREFIX, VECTORS, Arrays, outputs_of
 from bert.model.contrastive import ContrastiveObjective
@@ -60,11 +60,13 @@ def build_program(
     layers: tuple[int, ...] = (),
     vectors: VectorForm | None = None,
     token_weights: bool = False,
+    every_position: bool = False,
 ) -> ForwardProgram:
     """The program of a task; `num_outputs` are those of the classifier. `packed` programs compute real tokens only.
 
     With `layers` an encoder gives their states [b, s, layers * hidden] instead, as `EncoderObjective` numbers them;
     with `vectors` those of texts, [b, hidden]. `token_weights`: whether a classifier of texts has them.
+    With `every_position` masked-lm has no masked_lm_positions, and gives logits of all tokens, [b, s, vocabulary].
     """
     config = config.model_copy(update={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})  # no copies
     objective: Objective = objective_of(task, config, num_outputs, with_pooler, layers, token_weights)
@@ -75,11 +77,15 @@ def build_program(
     with static.program_guard(main, static.Program()), unique_name.guard():
         feed, network = objective.inputs(with_labels=False), objective.network()
         network.eval()
-        outputs = objective.outputs(feed, network)
+        if every_position:
+            feed.pop("masked_lm_positions")
+            outputs = {"masked_lm_logits": network.everywhere(*objective.encoder_arguments(feed))}
+        else:
+            outputs = objective.outputs(feed, network)
         if vectors:
             found = outputs["vectors"]
             outputs = {VECTORS: paddle.nn.functional.normalize(found, axis=-1) if vectors.normalize else found}
-        names: Iterable[str] = HEADS[task].outputs if task == "masked-lm" else outputs_of(task, with_pooler, vectors)
+        names: Iterable[str] = outputs_of(task, with_pooler, vectors)
         names = ("hidden_states",) if task == "encoder" and layers else names
         outputs = {name: paddle.assign(outputs[name]) for name in names}
     if cpu_kernels:
@@ -158,7 +164,7 @@ class Network:
 
     def save(self, task: str, folder: Path) -> None:
         """model.pdmodel and model.pdiparams with the outputs of a task, for any batch and length, no dropout."""
-        program = self._program(task)
+        program = self._program(task, every_position=task == "masked-lm")
         names = program.feed if self.config.has_token_types() else NO_TOKEN_TYPES
         feeds, outputs = [program.feed[name] for name in names], list(program.outputs.values())
         with static.scope_guard(self.scope):

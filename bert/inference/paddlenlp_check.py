@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from bert.conversion.model import Model
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.untrusted_files import ConversionError
 from bert.inference.export_files import Arrays, outputs_of
 from bert.inference.paddle_program import Network
 from bert.inference.samples import random_sample

@@ -149,10 +149,9 @@ def require_tensorrt() -> None:
 
 def _paddle_session(files: Sequence[str], description: Mapping[str, Any], device: str, cpu_threads: int) -> Session:
     longest = description["max_length"]
-    used = chosen_device("gpu" if device == "tensorrt" else device)
-    if device == "tensorrt":
+    used = chosen_device(device)
+    if used == "tensorrt":
         require_tensorrt()
-        used = device
     if used != "cpu" and description.get("precision") == "bfloat16" and not paddle.amp.is_bfloat16_supported():
         raise ValueError(f"{files[0]}: bfloat16 needs a card from Ampere on; pass --device cpu, or export with fp16")
     config = paddle_config(files, description, used, cpu_threads)
@@ -238,8 +237,8 @@ def _onnx_session(files: Sequence[str], description: Mapping[str, Any], device: 
                 onnxruntime.preload_dlls()  # CUDA that pip installed; by itself it finds the system's only
         session = _by(files[0], lambda: onnxruntime.InferenceSession(files[0], options, providers=providers))
     if uses_card and session.get_providers()[0] != providers[0][0]:  # it falls back to the next one by itself
-        found = re.findall(r"load (lib[\w.]+)|CUDA (failure \d+: [\w -]+\w)", said.getvalue())
-        cause = ", ".join(dict.fromkeys(f"no {name}" if name else failure for name, failure in found))
+        problems = re.findall(r"load (lib[\w.]+)|CUDA (failure \d+: [\w -]+\w)", said.getvalue())
+        cause = ", ".join(dict.fromkeys(f"no {name}" if name else failure for name, failure in problems))
         packages = "onnxruntime-gpu[cuda,cudnn]" + " and TensorRT" * (device == "tensorrt")
         reason = (
             f"ONNX Runtime could not start {providers[0][0]}{cause and f' ({cause})'}; check the driver and "

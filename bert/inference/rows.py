@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 from bert.config.setting_errors import suggest
 from bert.inference.records import Record, joined
 from bert.printable import printable
-from data.text.columns import PAIR_NAMES, TEXT_NAMES, TableForm, fitting
+from data.text.columns import PAIR_NAMES, TEXT_NAMES, TableForm, fitting, joined_parts, value_of
 from data.text.compression import COMPRESSIONS, read_chunks
 from data.text.encodings import DETECTED, Decoding, code_page_of, detect
 from data.text.header_check import NoHeaderError
@@ -39,7 +39,7 @@ _READ = 1 << 16
 _PAUSE_SECONDS = 0.2
 
 
-class Row(NamedTuple):
+class InputRow(NamedTuple):
     """A row of a table, or a line."""
 
     record: Record  # what the output repeats of it; of a row that cannot be used with its error
@@ -85,7 +85,7 @@ class Rows:
         self.names: Sequence[str] | None = None
         self.delimiter, self.mark, self.num_bytes = ",", "", 0
 
-    def __iter__(self) -> Iterator[Row | None]:
+    def __iter__(self) -> Iterator[InputRow | None]:
         paths: Sequence[Path | None] = self.paths or [None]
         for path in paths:
             name = str(path or "standard input")
@@ -133,10 +133,12 @@ class Rows:
             return
         if "data" in row and any("question" in names for names in keys):
             raise ValueError(f"{name} has no column 'question'; SQuAD's form is for run_squad.py --predict-file")
+        missing = next((part for name in keys[0] for part in joined_parts(name) if part not in row), keys[0][0])
         hint = suggest(
-            keys[0][0], map(str, row), "--text-column names the right one, and --no-header reads a table without names"
+            missing, map(str, row), "--text-column names the right one, and --no-header reads a table without names"
         )
-        raise ValueError(f"{name} has no column {' and '.join(map(repr, keys[0]))}, only {list(row)[:20]}; {hint}")
+        wanted = " and ".join(repr(part) for name in keys[0] for part in joined_parts(name) or (name,))
+        raise ValueError(f"{name} has no column {wanted}, only {list(row)[:20]}; {hint}")
 
     def _lines(self, path: Path | None) -> Iterator[_RawRow | None]:
         parser = _LineParser(kind_of(path, self._form.kind)[0], self._form)
@@ -151,7 +153,7 @@ class Rows:
     def _count_bytes(self, number: int) -> None:
         self.num_bytes += number
 
-    def _row(self, raw: _RawRow, name: str, *, is_cells: bool) -> Row:
+    def _row(self, raw: _RawRow, name: str, *, is_cells: bool) -> InputRow:
         number, request, record = raw
         texts, problem = Request(), ""
         try:
@@ -168,7 +170,7 @@ class Rows:
             self.columns = list(record)
         if problem:
             record = joined(record, {**({} if is_cells else {"line": number}), "error": problem})
-        return Row(dict(record), texts, problem, f"{name}:{number}")
+        return InputRow(dict(record), texts, problem, f"{name}:{number}")
 
 
 def _standard_input() -> BinaryIO:
@@ -283,7 +285,7 @@ class _LineParser:
         return dict(zip(self._columns, parts, strict=True))
 
 
-def filled_rows(path: Path, form: RowForm) -> Iterator[Row]:
+def filled_rows(path: Path, form: RowForm) -> Iterator[InputRow]:
     """The rows of a file but for empty lines."""
     return (row for row in Rows([path], form) if row is not None and row.error != EMPTY)
 
@@ -292,12 +294,13 @@ def texts_of(raw: RawRequest, keys: Keys) -> tuple[Any, ...]:
     """The texts of a request: a text, a sequence of texts, or an object with all of one tuple of the keys."""
     if not isinstance(raw, Mapping):
         if not isinstance(raw, Iterable):
-            raise ValueError(f"{raw!r} must be text")
+            raise ValueError(f"{raw!r} must be text; replace what is missing, or leave it out")
         return (raw,) if isinstance(raw, str) else tuple(raw)
     names = fitting(keys, raw)
     if names is None:
-        raise ValueError(f"the object has the keys {', '.join(raw) or 'none'}; it must have {' and '.join(keys[0])}")
-    return tuple(raw[name] for name in names)
+        wanted = " and ".join(part for name in keys[0] for part in joined_parts(name) or (name,))
+        raise ValueError(f"the object has the keys {', '.join(raw) or 'none'}; it must have {wanted}")
+    return tuple(value_of(raw, name) for name in names)
 
 
 def table_form(keys: Keys, header: bool = True) -> TableForm:

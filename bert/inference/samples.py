@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from bert.arrays.ragged import offsets_of
 from bert.config.architecture import BertConfig
-from bert.conversion.model_description import stated_normalization
+from bert.conversion.tokenizer_settings import stated_normalization
 from bert.finetuning.loader import FeatureTable, prediction_batches
 from bert.inference.export_files import INPUTS
 from bert.inference.rows import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest, RowForm, filled_rows, texts_of
@@ -71,12 +71,12 @@ class ExportedTokenizer:
     def __init__(self, folder: Path) -> None:
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.encode_special_tokens = True
-        self._cut = partial(with_spaces, segmenter=stated_normalization(folder).get("word_segmenter"))
+        self._separate_words = partial(with_spaces, segmenter=stated_normalization(folder).get("word_segmenter"))
 
     def table(self, texts: Texts, max_length: int, pad_id: int = 0) -> FeatureTable:
         """The texts as sequences of at most `max_length` tokens."""
         self._tokenizer.enable_truncation(max_length)
-        cut = [[*map(self._cut, text)] for text in texts]
+        cut = [[*map(self._separate_words, text)] for text in texts]
         encoded = self._tokenizer.encode_batch([text if len(text) == 2 else text[0] for text in cut])
         ids = np.concatenate([np.array(text.ids, np.int64) for text in encoded])
         first = np.array([len(text.ids) - sum(text.type_ids) for text in encoded], np.int64)

@@ -45,9 +45,12 @@ def talk(model: TrainedModel, lines: IO[str], out: IO[str], run: Run | None = No
     with suppress(KeyboardInterrupt):
         for request in _questions(lines, out) if model.task == QuestionAnswerer.task else _texts(model, lines, out):
             try:
+                cut_before = model.num_truncated
                 (result,) = (run or model.run)([model.request(request)])
                 shown = result_lines(result, previous)
                 previous = result
+                if model.num_truncated > cut_before:
+                    shown.append(f"longer than {model.max_seq_length} tokens: the end was not read")
             except ValueError as error:
                 shown = [str(error)]
             print("\n".join(f"  {printable(line)}" for line in shown), file=out, flush=True)

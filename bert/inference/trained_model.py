@@ -11,11 +11,13 @@ import numpy as np
 from scipy.special import softmax
 
 from bert.finetuning.loader import FeatureTable, PredictionBatch, check_finite, prediction_batches
+from bert.inference.given_texts import checked_text, checked_texts, list_of_texts, refuse_nothing, whole_number
 from bert.inference.model_folder import OpenedModel
 from bert.inference.rows import SINGLE_KEYS, Keys, RawRequest, Request, RowForm, texts_of
-from bert.labels.features import sentence_features
+from bert.labels.features import cut_features
 from bert.model.head_specs import HEADS
 from bert.tokenization.library import LibraryTokenizer, text_tokenizer
+from data.text.columns import joined_parts
 from data.text.encodings import Decoding
 
 Result = dict[str, Any]
@@ -38,6 +40,7 @@ class TrainedModel:
     Attributes:
         num_read, num_truncated: texts (or pairs) that were made sequences so far, and those of them that were longer
             than `max_seq_length`: their ends were not read. Questions, masks and entities are read in windows.
+        cut_requests: gets the texts whose ends were not read, where a caller put a set.
     """
 
     task: str
@@ -51,9 +54,10 @@ class TrainedModel:
     def __init__(
         self, opened: OpenedModel, *, max_seq_length: int | None = None, batch_size: int = 32, top_k: int = 5
     ) -> None:
-        for name, value in (("batch_size", batch_size), ("top_k", top_k)):
-            if value < 1:
-                raise ValueError(f"{name}={value} must be at least 1")
+        whole_number("batch_size", batch_size)
+        whole_number("top_k", top_k)
+        if max_seq_length is not None:
+            whole_number("max_seq_length", max_seq_length)
         most = opened.most_positions
         length = max_seq_length or min(opened.usage.max_seq_length or most, most)
         if not 8 <= length <= most:
@@ -62,12 +66,17 @@ class TrainedModel:
         self.labels = opened.labels or ()  # of a classifier
         self.batch_size, self.top_k = batch_size, top_k
         self.num_read = self.num_truncated = 0
+        self.cut_requests: set[Request] | None = None
         self.vocabulary = opened.tokens.vocabulary
         self.tokenizer = text_tokenizer(self.vocabulary, opened.tokens.normalization)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.opened.describe()}>"
+
     def predict(self, requests: Sequence[RawRequest]) -> list[Result]:
         """The results for texts (pairs of texts; questions and contexts), in their order."""
-        checked: list[Request] = []
+        requests, checked = list_of_texts(requests), list[Request]()
+        refuse_nothing(requests)
         for request in requests:
             try:
                 checked.append(self.request(request))
@@ -77,24 +86,22 @@ class TrainedModel:
 
     def request(self, raw: RawRequest) -> Request:
         """A text, a sequence of texts or a JSON object, checked."""
-        texts = texts_of(raw, self.text_keys())
+        texts = (raw,) if isinstance(raw, bytes) else texts_of(raw, self.text_keys())
         for text in texts:
-            if not isinstance(text, str):
-                raise ValueError(f"{text!r} must be text")
-            if not text.strip():
-                raise ValueError("the text is empty")
-            if any("\ud800" <= letter <= "\udfff" for letter in text if letter > "\ud7ff"):
-                raise ValueError(
-                    "the text holds bytes that are not UTF-8, or half of a surrogate pair; save it as UTF-8"
-                )
+            checked_text(text)
         self.check(texts)
         if isinstance(self.tokenizer, LibraryTokenizer):  # whose rules may fail at a text
             self.tokenize(texts)
         return texts
 
     def text_keys(self) -> Keys:
-        """The names that the texts of a request can have; first those of the training data."""
-        return [names for names in (tuple(self.opened.usage.text_columns), *self.keys) if names]
+        """The names that the texts of a request can have; first those of the training data.
+
+        A part of what the training joined is not its text, also if the part has a usual name.
+        """
+        trained_on = tuple(self.opened.usage.text_columns)
+        parts = {part.lower() for name in trained_on for part in joined_parts(name)}
+        return [*([trained_on] if trained_on else []), *(names for names in self.keys if parts.isdisjoint(names))]
 
     def check(self, texts: Request) -> None:
         """Raise ValueError if this head cannot take the texts."""
@@ -127,16 +134,15 @@ class TrainedModel:
         Args:
             input_type: "query" or "passage", whose prefix the texts get; "": none.
         """
-        if isinstance(texts, str):
-            raise ValueError("texts must be a list of texts, not one text; pass [text]")
+        checked = checked_texts(list_of_texts(texts))
         if not self.opened.can_encode():
             raise ValueError(
-                f"{self.opened.path} is an export of {HEADS[self.task].noun}, without the outputs of encoder; use the "
-                "checkpoint that it was made from, or export it with --task encoder"
+                f"{self.opened.path} makes no vectors: it is a kept baseline, or an export of {HEADS[self.task].noun} "
+                "without the outputs of encoder; use a checkpoint, or export it with --task encoder"
             )
-        if not texts:
-            return np.zeros((0, 0), "float32")
-        return self.vectors(self.sequences(texts, input_type))
+        if not checked:
+            return np.zeros((0, self.opened.hidden_size), "float32")
+        return self.vectors(self.sequences(checked, input_type))
 
     def sequences(self, texts: Sequence[str], input_type: str = "passage") -> FeatureTable:
         """Texts with the prefix of their kind, as `encode` reads them."""
@@ -167,9 +173,11 @@ class TrainedModel:
 
     def table(self, requests: Sequence[Request]) -> FeatureTable:
         """Texts, or pairs of texts (not both), as sequences."""
-        table, counts = sentence_features(self.tokenizer, list(zip(*requests, strict=True)), self.max_seq_length)
+        table, cut = cut_features(self.tokenizer, list(zip(*requests, strict=True)), self.max_seq_length)
         self.num_read += len(requests)
-        self.num_truncated += counts["truncated"]
+        self.num_truncated += int(cut.sum())
+        if self.cut_requests is not None:
+            self.cut_requests |= {requests[row] for row in np.flatnonzero(cut).tolist()}
         return table
 
     def batches(self, table: FeatureTable) -> Iterator[PredictionBatch]:

@@ -1,19 +1,28 @@
-"""A job is data: what a command line stands for, as steps in order. Making one reads, and never writes."""
+"""A job is data: what a command line stands for, as steps in order. `start` plans a command line and executes its job.
 
+Planning reads, and never writes. A job has one executor, one lock, one clock and one rule of what is done; the same
+command continues where it stopped.
+"""
+
+import contextlib
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from bert.config.setting_errors import check_all, usage_errors
+from bert.config.setting_errors import check_all, explain, usage_errors
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, NOT_SAVED, OK
-from bert.jobs.record import JobRecord
-from bert.launching.process_runner import Runner
+from bert.files import only_writer
+from bert.help_parser import wrapped
+from bert.jobs.record import JobRecord, command_began
+from bert.launching.arguments import CommandLine
 from bert.launching.ranks import Ranks
-from bert.launching.start_training import KILLED, was_stopped
+from bert.launching.settings import LaunchPlan
+from bert.launching.start_training import KILLED, Runner, was_stopped
 
 
 class Step(ABC):
@@ -36,14 +45,14 @@ class Step(ABC):
         """Steps that come first, unless this one is done already."""
         return ()
 
-    def check(self) -> None:  # noqa: B027 - most steps refuse nothing
-        """Raise ValueError for what the step would refuse on any machine: wrong settings, another run in its folder.
+    def check(self, here: bool) -> None:  # noqa: B027 - most steps refuse nothing
+        """Raise ValueError for what the step would refuse: wrong settings, another run in its folder.
 
         Nothing is written.
-        """
 
-    def check_here(self) -> None:  # noqa: B027
-        """Raise ValueError for what this machine lacks: devices, packages, data. Nothing is written."""
+        Args:
+            here: also for what this machine lacks (devices, packages, data), where the step is about to run.
+        """
 
     def is_done(self, execution: "Execution") -> bool:
         """Whether its product is there already, made in the same way."""
@@ -100,13 +109,9 @@ class Job:
     def is_first_node(self) -> bool:
         return self.ranks.node_rank in (None, 0)
 
-    def check(self) -> None:
-        """Raise ValueError, one line for each mistake, for what the steps would refuse on any machine."""
-        check_all(step.check for step in self.all_steps())
-
-    def check_here(self) -> None:
-        """Raise ValueError, one line for each mistake, for what this machine lacks."""
-        check_all(step.check_here for step in self.all_steps())
+    def check(self, here: bool) -> None:
+        """Raise ValueError, one line for each mistake, for what the steps would refuse; `here` as of `Step.check`."""
+        check_all(partial(step.check, here) for step in self.all_steps())
 
     def lines(self) -> list[str]:
         """The steps in words, with their products; what several steps need is named once."""
@@ -194,3 +199,103 @@ class Execution:
             killed = ", killed, often because memory ran out" if code in KILLED else ""
             print(f"error: {' '.join(words[1:4])} ... ended with exit code {code}{killed}", file=sys.stderr)
         return code
+
+
+def execute(job: Job, begun: float | None = None, record: JobRecord | None = None) -> int:
+    """Run the steps of a job that are not done; returns the exit code of the first that failed, else 0.
+
+    Args:
+        begun: when its time began to count (time.monotonic); None: now.
+        record: of the job, by a caller who holds the lock of its folder; None: the lock is taken and the record read.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(usage_errors())  # also of the record, which a full disk may refuse at the end
+        if record is None and job.ranks.num_nodes == 1:  # nodes share the folder, and each of them executes the job
+            stack.enter_context(only_writer(job.output_dir))
+        record = record or JobRecord.of(job.output_dir)
+        execution = Execution(job, record, Runner())
+        todo = execution.steps_left()
+        if line := job.trainings_line(todo):
+            print(line, flush=True)
+        code = OK
+        is_new = not record.exists()
+        stack.callback(lambda: record.remove_if_alone() if is_new and code == BAD_INPUT else None)
+        if any(step.takes_time for step in todo):  # looking at results costs no hours
+            begun = time.monotonic() if begun is None else begun
+            stack.enter_context(record.clock(begun, is_kept=job.is_first_node()))
+        code = _run_all(execution, todo)
+        return code
+
+
+def _run_all(execution: Execution, steps: Sequence[Step]) -> int:
+    worst, failed, refused = OK, list[str](), set[str]()
+    for step in steps:
+        if step.family and step.family in refused:
+            continue
+        code = execution.run(step)
+        if code == INTERRUPTED or (code and not execution.job.goes_on):
+            return code
+        if code:
+            worst, failed = max(worst, code), [*failed, f"  {step.title}: exit code {code}"]
+            refused |= {step.family} if code == BAD_INPUT else set()  # its others would be refused as well
+        elif left := step.left(execution):
+            print(left, flush=True)
+            return OK
+    if failed:
+        print("\n".join(["failed (the same command tries them again):", *failed]), file=sys.stderr, flush=True)
+    return worst
+
+
+class Planned(NamedTuple):
+    """A command line, planned."""
+
+    line: CommandLine
+    plan: LaunchPlan
+    job: Job
+
+    def answers(self) -> bool:
+        """Answer the questions of the command line (--dry-run, --show-config, --plan); whether there was one.
+
+        A dry run also names the steps, refuses the mistakes that a start would refuse, and says what this machine
+        lacks, which may not be the one where the job will run.
+        """
+        is_dry_run = "dry_run" in self.line.launch
+        if is_dry_run:
+            self.job.check(here=False)
+        if not self.plan.answers():
+            return False
+        if is_dry_run:
+            show_steps(self.job)
+            self.plan.warn()
+        return True
+
+
+def start(plan: Callable[[Sequence[str]], Planned], words: Sequence[str]) -> int:
+    """Plan a command line, and execute its job unless it asks something; the exit code."""
+    called = time.time()
+    with usage_errors():
+        planned = plan(words)
+        if planned.answers():
+            return OK
+        planned.job.check(here=True)
+        if planned.job.is_first_node():
+            planned.plan.warn()
+    return execute(planned.job, command_began(called))
+
+
+def show_steps(job: Job) -> None:
+    """Print the steps of a job, and what this machine lacks for them."""
+    time = "" if job.hours is None else f", {job.hours:g} hours in all"
+    several = job.trainings_line(Execution(job, JobRecord.of(job.output_dir)).steps_left())
+    lines = [*([several] if several else []), f"steps{time}:", *job.lines(), *_lacking(job)]
+    print("\n" + "\n".join(wrapped(line, indent="  ") for line in lines))
+
+
+def _lacking(job: Job) -> list[str]:
+    try:
+        job.check(here=True)
+    except ValueError as error:
+        return [f"not on this machine: {line}" for line in explain(error)]
+    except OSError as error:
+        return [f"not on this machine: {error}"]
+    return []

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from bert.files import write_atomically
 from bert.reporting.job_file import JOB_FILE, job_file, read_job
 
@@ -20,10 +18,16 @@ _TICK_SECONDS = 10.0  # a start that is killed loses so much of its count at mos
 _MOST_SECONDS_OF_A_SHELL = 30.0  # to find the interpreter and load this
 
 
-def command_began() -> float:
+def command_began(called: float) -> float:
     """When the shell began that became this process, by time.monotonic; an installation of packages before it is not
-    counted."""
-    started = max(psutil.Process().create_time(), time.time() - _MOST_SECONDS_OF_A_SHELL)
+    counted.
+
+    Args:
+        called: when the command began to plan (time.time()).
+    """
+    import psutil  # not for --help
+
+    started = max(psutil.Process().create_time(), called - _MOST_SECONDS_OF_A_SHELL)
     return time.monotonic() - max(0.0, time.time() - started)
 
 
@@ -62,6 +66,16 @@ class JobRecord:
             content = json.dumps({"seconds_used": round(self.used(), 3), "facts": self.facts}, indent=1, default=str)
             self._file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self._file, (content + "\n").encode())
+
+    def exists(self) -> bool:
+        """Whether it was saved."""
+        return self._file.exists()
+
+    def remove_if_alone(self) -> None:
+        """Remove the file if nothing else is in the output folder: a start was refused before it made anything."""
+        with contextlib.suppress(OSError):
+            if [path.name for path in self._file.parent.iterdir()] == [self._file.name]:
+                self._file.unlink()
 
     @contextlib.contextmanager
     def clock(self, begun: float, is_kept: bool = True) -> Iterator[None]:

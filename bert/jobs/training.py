@@ -4,18 +4,19 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from bert.checkpoints.directories import list_steps
-from bert.config.training_settings import TrainingConfig, derive
+from bert.config.setting_errors import Mistakes
+from bert.config.training_settings import TrainingConfig
 from bert.exit_codes import OK
 from bert.jobs.job import Execution, Job, Step
 from bert.launching.previous_run import is_done, newest_loop_state, refuse_other_run
 from bert.launching.ranks import Ranks
-from bert.launching.start_training import check_machine, launch
+from bert.launching.start_training import check_machine, launch, require_script
 from bert.reporting.progress import duration
 
 _FINISHED = "finished"  # name of a training -> the hours with which it ended, null without
@@ -59,11 +60,21 @@ class Train(Step):
     def needs(self) -> Sequence[Step]:
         return self.data
 
-    def check(self) -> None:
-        refuse_other_run(self.config, self.ranks.world_size())
-
-    def check_here(self) -> None:
-        check_machine(self.config, self.ranks)
+    def check(self, here: bool) -> None:
+        mistakes, world_size = Mistakes(), self.ranks.world_size()
+        with mistakes.noted():
+            require_script(self.script)
+        with mistakes.noted():
+            refuse_other_run(self.config.with_known_steps(world_size), world_size)
+        with mistakes.noted():
+            self.config.check_benchmark()
+        with mistakes.noted():
+            if here:
+                check_machine(self.config, self.ranks)
+        with mistakes.noted():
+            if here:
+                self.config.check_data()
+        mistakes.refuse()
 
     def is_done(self, execution: Execution) -> bool:
         return not self.repeats and self._is_over(execution)
@@ -79,13 +90,13 @@ class Train(Step):
         return os.path.relpath(self.config.stage_dir(), execution.job.output_dir)
 
     def settled(self, execution: Execution) -> Self:
-        """The step with what is known only now, where its data are there."""
-        return self
+        """The step with what is known only now, where its data are there: the number of updates."""
+        return replace(self, config=self.config.with_known_steps(self.ranks.world_size()))
 
     def run(self, execution: Execution) -> int:
         step, record = self.settled(execution), execution.record
         seconds = step.seconds(execution)
-        code = step.launch(step.config if seconds is None else derive(step.config, finish_in=seconds), execution)
+        code = step.launch(step.config if seconds is None else step.config.ending_in(seconds), execution)
         if code == OK and step.config.trains() and is_done(step.config):
             record.facts.setdefault(_FINISHED, {})[self._name(execution)] = execution.job.hours
         return code
@@ -115,7 +126,7 @@ class Train(Step):
         others = [step for step in trainings(execution.job) if step._name(execution) != name]
         todo = [step for step in others if not step.is_done(execution)]
         beside = self.seconds_beside + sum(step._seconds_beside_and_data(execution) for step in todo)
-        part = self.share / (self.share + math.fsum(step.share for step in todo))
+        part = part_of_time(self, [self, *todo])
         mine = (left - beside) * part
         if mine >= LEAST_SECONDS:
             return mine
@@ -146,6 +157,17 @@ class Train(Step):
         while not (is_over := self._is_over(execution)) and time.monotonic() < deadline:
             time.sleep(1.0)
         return is_over
+
+
+def part_of_time(step: Train, todo: Sequence[Train]) -> float:
+    """The part of the hours that a training gets among those that are left, of which it is one."""
+    return step.share / math.fsum(one.share for one in todo)
+
+
+def parts_of_time(job: Job) -> list[float]:
+    """The part of the hours of each training of a job that has not begun."""
+    todo = trainings(job)
+    return [part_of_time(step, todo) for step in todo]
 
 
 def trainings(job: Job) -> list[Train]:

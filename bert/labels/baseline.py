@@ -3,7 +3,7 @@
 import json
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from bert.files import checksum_of, read_json, write_atomically
 from bert.labels.examples import Examples
+from bert.labels.linear_model import METHODS, LinearTextModel
 from bert.labels.metrics import scores
 from bert.labels.schema import LabelSchema
 from bert.labels.split import row_folds, row_groups
@@ -20,10 +21,6 @@ from bert.reporting.comparison import Metrics, verdict
 from bert.training.interruption import beat
 
 logger = logging.getLogger(__name__)
-_METHODS: dict[str, dict[str, Any]] = {
-    "words alone": {"ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"},
-    "characters alone": {"ngram_range": (2, 5), "analyzer": "char_wb"},
-}
 _STRENGTHS = (16.0, 4.0, 64.0, 1.0)  # C, the inverse of the regularization; the first of those that score the same
 _FOLDS = 3  # parts of the training lines that choose C
 
@@ -54,6 +51,8 @@ def compare(
     record: Path,
     note: str = "",
     limits: Limits = Limits(),
+    hint: str = "",
+    keep: Callable[[LinearTextModel], None] | None = None,
 ) -> dict[str, Any]:
     """The metrics of both methods on lines that are held out, and the verdict on a model beside the better one.
 
@@ -62,16 +61,19 @@ def compare(
         ours: what the model predicts: classes or numbers [m], or 0 and 1 [m, classes].
         record: a file, which is written; what the methods predict is taken from it if they learned from equal lines.
         note: the end of the verdict.
+        hint: its end where the better method has a higher score than the model.
+        keep: called with the better method, which then learns anew.
     """
     lines = [(some.texts, some.labels, some.groups) for some in (training, held_out)]
-    settings = (schema.labels, schema.separator, schema.metrics, seed, _METHODS, limits.work, _STRENGTHS, _FOLDS)
+    settings = (schema.labels, schema.separator, schema.metrics, seed, METHODS, limits.work, _STRENGTHS, _FOLDS)
     made_of, kept = checksum_of(repr((lines, settings)).encode()), read_json(record)
-    if kept.get("made_of") != made_of:
+    if kept.get("made_of") != made_of or keep:
         logger.info("words alone and characters alone learn from the same lines, to stand beside the scores")
-        kept = {"made_of": made_of, **_learned(schema, training, held_out, seed, limits)}
+        kept = {"made_of": made_of, **_learned(schema, training, held_out, seed, limits, keep)}
     groups = None if held_out.groups is None else np.unique(held_out.groups, return_inverse=True)[1].tolist()
     truths = schema.encode(held_out.labels or ()).tolist()
-    kept |= {"metrics": schema.metrics, "groups": groups, "labels": truths, "model": ours.tolist(), "note": note}
+    kept |= {"metrics": schema.metrics, "groups": groups, "labels": truths, "model": ours.tolist()}
+    kept |= {"note": note, "hint": hint}
     write_atomically(record, json.dumps(kept).encode())
     return pooled([kept], limits=limits)
 
@@ -100,11 +102,20 @@ def pooled(
     ours = metrics([record["model"] for record in records])
     units, resamples = groups or None, limits.resamples
     words = verdict(title, ours, methods[best], len(truths), units, model=model, resamples=resamples) + first["note"]
+    if ours(np.arange(len(truths)))["score"] < tables[best]["score"]:
+        words += first.get("hint", "")
     figures = {f"eval_{name} {key}".replace(" ", "_"): table[key] for name, table in tables.items() for key in table}
     return {**figures, "verdict": words}
 
 
-def _learned(schema: LabelSchema, training: Examples, held_out: Examples, seed: int, limits: Limits) -> dict[str, Any]:
+def _learned(
+    schema: LabelSchema,
+    training: Examples,
+    held_out: Examples,
+    seed: int,
+    limits: Limits,
+    keep: Callable[[LinearTextModel], None] | None,
+) -> dict[str, Any]:
     """What each method predicts of the held-out lines, and how many lines it learned from if not from all."""
     from sklearn.feature_extraction.text import TfidfVectorizer  # as below: only a rank that compares loads it
 
@@ -119,8 +130,9 @@ def _learned(schema: LabelSchema, training: Examples, held_out: Examples, seed: 
         )
     of_lines = "" if len(rows) == len(texts) else f" (from {len(rows):,} of {len(texts):,} lines)"
     learned, methods = training.take(rows), dict[str, list[Any]]()
-    model = _search(schema, learned, seed)
-    for name, form in _METHODS.items():
+    model, kept = _search(schema, learned, seed), dict[str, LinearTextModel]()
+    num_labels = len(schema.labels) if schema.labels else 1
+    for name, form in METHODS.items():
         vectorizer = TfidfVectorizer(**form, sublinear_tf=True)
         if not any(map(vectorizer.build_analyzer(), (texts[row] for row in rows))):
             continue  # of signs alone there are no words
@@ -131,6 +143,12 @@ def _learned(schema: LabelSchema, training: Examples, held_out: Examples, seed: 
         windows = (others[start : start + limits.window] for start in range(0, len(others), limits.window))
         predictions = [model.predict(vectorizer.transform(window)) for window in windows]
         methods[name] = np.concatenate(predictions).tolist()
+        if keep:
+            fitted = getattr(model, "best_estimator_", model)
+            kept[name] = LinearTextModel.of(name, limits.characters, vectorizer, fitted, num_labels)
+    if keep and methods:
+        truths = schema.encode(held_out.labels or ())
+        keep(kept[max(methods, key=lambda name: _scores(schema.metrics, np.array(methods[name]), truths)["score"])])
     return {"methods": methods, "learned_from": of_lines}
 
 

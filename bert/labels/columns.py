@@ -1,45 +1,89 @@
 """Infers from the first rows of a user's table which columns hold texts and labels, and what kind of task it is."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from bert.labels.schema import listed, number
-from data.text.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, TableForm
+from data.text.columns import (
+    LABEL_NAMES,
+    PAIR_NAMES,
+    TEXT_NAMES,
+    Row,
+    TableForm,
+    further_texts,
+    joined_name,
+    joined_parts,
+)
 from data.text.encodings import DETECTED, Decoding
 from data.text.tables import user_table
 
 SAMPLE_ROWS = 5_000
+_SAMPLE_CELLS = 1_000_000
 _THOUSANDS = re.compile("-?[1-9][0-9]{0,2},[0-9]{3}")
 _MOST_CLASSES = 20  # of a column that has no name of a label
 _NAMES = ("text_column", "text_pair_column", "label_column")
 
 
-class Survey(NamedTuple):
+class LabelSurvey(NamedTuple):
     columns: dict[str, str]  # text_column, text_pair_column (if there is one) and label_column -> name
     rows: int  # at most SAMPLE_ROWS
     regression: bool  # the labels are numbers rather than classes
     label_separator: str | None  # of labels that are lists; None: they are single
 
 
-def survey(path: Path, named: Mapping[str, str | None], decoding: Decoding = DETECTED) -> Survey:
-    """Looks at a table; `named` are the columns that are known already, by the names of their settings."""
-    columns = {name: column for name in _NAMES if (column := named.get(name)) is not None}
-    form = TableForm(None, decoding.header, "cells", expected=[tuple(columns.values())] if columns else ())
-    table = list(islice(user_table(path, form, decoding=decoding).rows, SAMPLE_ROWS))
+def survey(
+    path: Path, named: Mapping[str, str | None], decoding: Decoding = DETECTED, others: Collection[str] = ()
+) -> LabelSurvey:
+    """Looks at the first rows of a table.
+
+    Args:
+        named: the columns that are known already, by the names of their settings.
+        others: columns that hold something else, such as groups.
+    """
+    columns, joins = {name: column for name in _NAMES if (column := named.get(name)) is not None}, False
+    table = first_rows(path, [tuple(columns.values())] if columns else [], decoding)
     rows = [row.values for row in table if row.values and not row.problem]
-    values = {name: [str(row[name]) for row in rows if row.get(name) is not None] for row in rows for name in row}
+    names = dict.fromkeys(name for row in rows for name in row)
+    values = {name: [str(row[name]) for row in rows if row.get(name) is not None] for name in names}
     if not rows:
         first = f" (line {table[0].number} {table[0].problem})" if table else ""
         raise ValueError(f"{path} has no row that can be read{first}; check the file")
     if "text_column" not in columns and not named.get("text_pair_column"):
         columns |= _texts(path, values, columns.get("label_column"))
+        joins = "text_pair_column" not in columns
     if "label_column" not in columns:
-        columns["label_column"] = _label(path, values, [*columns.values()])
+        columns["label_column"] = _label(path, values, [*columns.values(), *others])
+    if joins:
+        main, others = columns["text_column"], {columns["label_column"], *others}
+        further = further_texts(rows, main, others)
+        columns["text_column"] = joined_name([name for name in names if name == main or name in further])
     labels = values.get(columns["label_column"], [])
-    return Survey(columns, len(rows), _are_numbers(path, labels), _separator(labels))
+    return LabelSurvey(columns, len(rows), _are_numbers(path, labels), _separator(labels))
+
+
+def first_rows(path: Path, expected: Sequence[tuple[str, ...]], decoding: Decoding) -> list[Row]:
+    """The first rows of a table, with all columns: at most 5,000, or fewer of very many columns.
+
+    Args:
+        expected: columns that are likely among them.
+    """
+    form = TableForm(None, decoding.header, "cells", expected=expected)
+    rows, cells = list[Row](), 0
+    for row in islice(user_table(path, form, decoding=decoding).rows, SAMPLE_ROWS):
+        rows.append(row)
+        cells += len(row.values or ())
+        if cells > _SAMPLE_CELLS:
+            break
+    return rows
+
+
+def unused_texts(path: Path, text: str, others: Collection[str], decoding: Decoding = DETECTED) -> list[str]:
+    """The columns of text of a table that are not read beside the one that is named, in order."""
+    rows = [row.values for row in first_rows(path, [(text,)], decoding) if row.values and not row.problem]
+    return further_texts(rows, text, others) if rows and not joined_parts(text) and text in rows[0] else []
 
 
 def _texts(path: Path, values: Mapping[str, Sequence[str]], label: str | None) -> dict[str, str]:
@@ -94,4 +138,5 @@ def _separator(labels: Sequence[str]) -> str | None:
     lists = [names for label in labels if (names := listed(label)) is not None]
     if 2 * len(lists) <= len(labels):
         return None
-    return next(mark for mark in (",", ";", "|", "\x1f") if not any(mark in name for names in lists for name in names))
+    all_names = {name for names in lists for name in names}
+    return next(mark for mark in (",", ";", "|", "\x1f") if not any(mark in name for name in all_names))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, softmax
 
-from bert.conversion.model_description import Usage
+from bert.conversion.usage import Usage
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from bert.labels.schema import POSITION, LabelSchema, listed
 from bert.labels.table import Split, shown
 from bert.printable import printable
-from data.text.columns import Column, Row, texts_inside
+from data.text.columns import Column, Row, is_blank, parts_of, texts_inside, value_of
+
+if TYPE_CHECKING:  # not for --help
+    import numpy as np
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")  # JSON can escape half of a surrogate pair; it is no text
 MAX_BAD_LINE_FRACTION = 1e-4  # of a labelled file; below 10,000 lines, every line must be readable
@@ -32,10 +33,10 @@ def _fields(row: Row, columns: Sequence[Column]) -> tuple[list[str], str]:
         return [], row.problem.removeprefix("has ")
     fields: list[str] = []
     for column in columns:
-        if column not in row.values:
+        if missing := [part for part in parts_of(column, row.values) if part not in row.values]:
             keys = ", ".join(shown(str(key)) for key in row.values)[:200]
-            return [], f"no {column}; the row has {keys}"
-        value: Any = row.values[column]
+            return [], f"no {missing[0]}; the row has {keys}"
+        value: Any = value_of(row.values, column)
         if not isinstance(value, str | int | float):
             inside = next(
                 (f"; name what is in it, such as {path}" for text in texts_inside(value, str(column)) for path in text),
@@ -63,16 +64,24 @@ class Examples:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def take(self, rows: np.ndarray) -> "Examples":
+    def take(self, rows: "np.ndarray") -> "Examples":
         """Some of the examples, by their numbers or a mask."""
+        import numpy as np
+
         numbers = np.arange(len(self))[rows].tolist()
-        texts = tuple([text[number] for number in numbers] for text in self.texts)
-        labels, indices, groups = (
-            None if values is None else [values[number] for number in numbers]
-            for values in (self.labels, self.indices, self.groups)
+
+        def taken(values: Sequence[str]) -> list[str]:
+            return [values[number] for number in numbers]
+
+        texts = tuple(taken(text) for text in self.texts)
+        return replace(
+            self,
+            texts=texts,
+            labels=None if self.labels is None else taken(self.labels),
+            indices=taken(self.indices),
+            counts={**self.counts, "empty_texts": _empty(texts)},
+            groups=None if self.groups is None else taken(self.groups),
         )
-        counts = {**self.counts, "empty_texts": _empty(texts)}
-        return replace(self, texts=texts, labels=labels, indices=indices or [], counts=counts, groups=groups)
 
 
 def read_examples(path: Path, split: Split, schema: LabelSchema, max_bad_line_fraction: float = 0.0) -> Examples:
@@ -150,8 +159,8 @@ def _usable_rows(path: Path, split: Split, schema: LabelSchema, tally: _Tally) -
         tally.lines += 1
         if schema.separator and row.values and (names := listed(row.values.get(split.label))) is not None:
             row.values[split.label] = schema.separator.join(names)
-        if split.group is not None and row.values and row.values.get(split.group, "") is None:
-            row.values[split.group] = ""  # JSON's null
+        if split.group is not None and row.values and is_blank(row.values.get(split.group, "")):
+            row.values[split.group] = ""  # also JSON's null, and NaN of Parquet
         fields, problem = _fields(row, columns)
         if not problem and split.label is not None:
             label = fields[num_texts] = schema.spelled(fields[num_texts].strip())  # spaces do not make another class
@@ -178,7 +187,11 @@ def _examples(
     fields = [list(values) for values in zip(*rows, strict=True)]
     labels = fields[num_texts] if split.label is not None else None
     place = num_texts + (split.label is not None)
-    indices = fields[place] if split.index is not None else [str(first + number) for number in range(len(rows))]
+    indices = [str(first + number) for number in range(len(rows))]
+    if split.index is not None:  # an empty cell names no row
+        indices = [
+            value if value.strip() else f"row {number}" for value, number in zip(fields[place], indices, strict=True)
+        ]
     groups = None
     if split.group is not None:
         groups = [value if value.strip() else f"{ALONE}{first + row}" for row, value in enumerate(fields[-1])]
@@ -190,12 +203,18 @@ def _empty(texts: Sequence[Sequence[str]]) -> int:
     return sum(not text.strip() for column in texts for text in column)
 
 
+def _number_of_flags(lists: Sequence[Sequence[str]]) -> int:
+    """The length of the lists if all are lists of 0 and 1 of one length, both of which occur; otherwise 0."""
+    values = {value for flags in lists for value in flags}
+    lengths = {len(flags) for flags in lists}
+    return lengths.pop() if values == {"0", "1"} and len(lengths) == 1 else 0
+
+
 def discover_labels(examples: Examples, schema: LabelSchema) -> tuple[str, ...]:
     """The labels of a file, sorted: integers by value, then others alphabetically."""
-    flags = {tuple(schema.parts(label)) for label in examples.labels or ()} if schema.separator else set()
-    if flags and {name for some in flags for name in some} == {"0", "1"} and len(lengths := {*map(len, flags)}) == 1:
-        if (number := lengths.pop()) > 1:
-            return tuple(POSITION.format(place) for place in range(1, number + 1))
+    num_flags = _number_of_flags([schema.parts(label) for label in examples.labels or ()]) if schema.separator else 0
+    if num_flags > 1:
+        return tuple(POSITION.format(place) for place in range(1, num_flags + 1))
     labels = {name for label in examples.labels or () for name in schema.parts(label)}
     if len(labels) < 2:
         every = f"every label is {shown(labels.pop())}" if labels else "no text has a label"

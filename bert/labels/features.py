@@ -30,6 +30,14 @@ def sentence_features(
     Args:
         texts: one list of n sentences, or two.
     """
+    table, cut = cut_features(tokenizer, texts, max_seq_length)
+    return table, {"truncated": int(cut.sum()), "tokens": len(table.input_ids)}
+
+
+def cut_features(
+    tokenizer: TextTokenizer, texts: Sequence[Sequence[str]], max_seq_length: int
+) -> tuple[FeatureTable, np.ndarray]:
+    """The sequences, as of `sentence_features`; which examples were longer and lost their ends, bool [n]."""
     cls_id, sep_id = tokenizer.vocabulary.id_of("[CLS]"), tokenizer.vocabulary.id_of("[SEP]")
     separators = tokenizer.vocabulary.pair_separators() if len(texts) == 2 else 1
     encoded = [tokenizer.encode_texts(sentences) for sentences in texts]
@@ -42,7 +50,7 @@ def sentence_features(
         input_ids, offsets = single_sequences(pieces[0], cls_id, sep_id)
     else:
         input_ids, offsets = join_pairs(pieces[0], pieces[1], cls_id, sep_id, separators=separators)
-    truncated = np.any([size < whole for size, whole in zip(kept, lengths, strict=True)], axis=0)
+    cut = np.any([size < whole for size, whole in zip(kept, lengths, strict=True)], axis=0)
     pad_id, second_type = tokenizer.vocabulary.id_of("[PAD]"), tokenizer.vocabulary.second_type()
     table = FeatureTable(input_ids, offsets, kept[0] + 1 + separators, pad_id=pad_id, second_type=second_type)
-    return table, {"truncated": int(truncated.sum()), "tokens": len(input_ids)}
+    return table, cut

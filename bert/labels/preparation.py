@@ -5,10 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bert.labels.columns import unused_texts
 from bert.labels.examples import ALONE, Examples
 from bert.labels.schema import LabelSchema, labels_alike, number
 from bert.labels.settings import LabelConfig
 from bert.labels.split import balanced_rows, count_in_both, counted, notes_of_groups, row_folds, row_groups
+from data.text.columns import Column, joined_name, joined_parts
+from data.text.encodings import Decoding
+
+_HOLD = ("holds", "hold")
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,12 @@ def _notes_of_the_file(config: LabelConfig, schema: LabelSchema, examples: Examp
         kind = _numbers(labels)
     else:
         kind = "classes" if schema.separator is None else f"labels separated by {schema.separator!r}"
-    texts = " and ".join(map(repr, schema.split("train").texts))
+    texts = " and ".join(_shown_text(text) for text in schema.split("train").texts)
     notes = [f"columns: text {texts}, {kind} {config.data.label_column!r}"]
+    if unused := _unused(config, examples):
+        joined = joined_name([*unused, config.data.text_column])
+        names = ", ".join(map(repr, unused))
+        notes.append(f"not used: {names}, which {_HOLD[len(unused) > 1]} text too; --text-column {joined} joins them")
     if kind == "classes":
         notes.append(f"classes: {counted(labels)}")
         if alike := labels_alike(schema.labels or ()):
@@ -70,6 +79,21 @@ def _notes_of_the_file(config: LabelConfig, schema: LabelSchema, examples: Examp
     if alone := sum(group.startswith(ALONE) for group in examples.groups or ()):
         notes.append(f"{alone:,} rows have no {config.data.group_column}: each is a group of its own")
     return notes
+
+
+def _shown_text(column: Column) -> str:
+    """A column of text, or the columns that are joined."""
+    parts = joined_parts(column)
+    return f"{' + '.join(map(repr, parts))} (joined; --text-column {parts[-1]} reads one)" if parts else repr(column)
+
+
+def _unused(config: LabelConfig, examples: Examples) -> list[str]:
+    """The columns of text beside the one that was named."""
+    data = config.data
+    if data.text_pair_column is not None:
+        return []
+    others = [name for name in (data.label_column, data.index_column, data.group_column) if name is not None]
+    return unused_texts(examples.source, data.text_column, others, Decoding.of(data))
 
 
 def hold_out(

@@ -6,11 +6,13 @@ from ast import literal_eval
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from bert.labels.table import RowReader, Split, own_rows, shown
 from data.text.encodings import DETECTED, Decoding
+
+if TYPE_CHECKING:  # not for --help
+    import numpy as np
 
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?([0-9]+|[0-9]{1,3}([. \xa0][0-9]{3})+),[0-9]+\s*")
 _LONGEST_LIST = 10_000  # characters
@@ -89,8 +91,10 @@ class LabelSchema:
             return label
         return next((known for known in self.labels if known.lower() == label.lower()), label)
 
-    def encode(self, labels: Sequence[str]) -> np.ndarray:
+    def encode(self, labels: Sequence[str]) -> "np.ndarray":
         """int64 classes [n] or float32 numbers [n] of valid labels; of several labels, float32 0 or 1 [n, classes]."""
+        import numpy as np
+
         if self.is_regression:
             return np.array([number(label) for label in labels], np.float32)
         assert self.labels is not None, "the labels must be known before they can be encoded"

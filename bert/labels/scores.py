@@ -8,7 +8,9 @@ import numpy as np
 from scipy.special import logsumexp
 
 from bert.config.setting_errors import suggest
+from bert.conversion.usage import WHOLE
 from bert.labels.decision import Decision
+from bert.reporting.progress import metrics_line
 from bert.reporting.run_record import SCORES_FILE
 
 WORST = 20  # errors that are listed
@@ -22,9 +24,7 @@ _KINDS = {"precision": "precision", "recall": "recall", "f1": "f1-score", "auc":
 def fitted(
     logits: np.ndarray, labels: np.ndarray, several: bool, positive: int | None, recall: float | None
 ) -> Decision:
-    """The temperature with the least log loss, and the highest threshold that gives a class the wanted recall.
-
-    The threshold is halfway between the last row that it takes and the next.
+    """The temperature with the least log loss, and the threshold that gives a class at least the wanted recall.
 
     Args:
         labels: int64 [n], or float32 0 and 1 [n, classes] if a text may have several.
@@ -38,13 +38,27 @@ def fitted(
         lambda logarithm: error_of(logits / np.exp(logarithm), labels, several), bounds=tuple(bounds), method="bounded"
     )
     decision = replace(plain, temperature=float(np.exp(best.x)))
-    if positive is None or recall is None or not (labels == positive).any():
+    return (
+        decision if positive is None or recall is None else with_threshold(decision, logits, labels, positive, recall)
+    )
+
+
+def with_threshold(
+    decision: Decision, logits: np.ndarray, labels: np.ndarray, positive: int, recall: float
+) -> Decision:
+    """The decision with the threshold that gives a class at least the wanted recall; as it is if no row has the class.
+
+    The threshold makes the fewest false alarms that this recall needs. With as many alarms it finds as many rows of the
+    class as it can: it is halfway between the last row that it takes and the next false alarm.
+    """
+    if not (labels == positive).any():
         return decision
     likely = decision.probabilities(logits)[:, positive]
-    own = np.sort(likely[labels == positive])[::-1]
-    last = own[int(np.ceil(recall * len(own) - 1e-9)) - 1]
-    threshold = (last + likely[likely < last].max(initial=0.0)) / 2
-    return replace(decision, positive=positive, threshold=float(threshold))
+    own, others = np.sort(likely[labels == positive])[::-1], likely[labels != positive]
+    needed = own[int(np.ceil(recall * len(own) - 1e-9)) - 1]
+    next_alarm = others[others < needed].max(initial=0.0)
+    last = own[own > next_alarm].min()
+    return replace(decision, positive=positive, threshold=float((last + next_alarm) / 2))
 
 
 def error_of(logits: np.ndarray, labels: np.ndarray, several: bool) -> float:
@@ -63,17 +77,28 @@ def calibration_error(likely: np.ndarray, labels: np.ndarray) -> float:
 
 def class_scores(
     names: Sequence[str], labels: np.ndarray, likely: np.ndarray, predictions: np.ndarray
-) -> dict[str, dict[str, float]]:
-    """precision, recall, f1-score, support, predicted rows of each class; auc, against all others, if it has both."""
+) -> dict[str, dict[str, Any]]:
+    """precision, recall, f1-score, support, predicted rows of each class; auc, against all others, if it has both.
+
+    None where nothing was measured: the precision of a class that is never predicted, the recall of a class without
+    rows, the F1 of a class that is neither.
+    """
     from sklearn.metrics import classification_report, roc_auc_score
 
     numbers, labels = np.arange(len(names)), labels.astype(np.int64)
     is_predicted = predictions if predictions.ndim == 2 else predictions[:, None] == numbers
     report: Any = classification_report(labels, predictions, labels=numbers, output_dict=True, zero_division=0.0)
     for number, truths in enumerate((labels if labels.ndim == 2 else labels[:, None] == numbers).T):
-        report[str(number)]["predicted"] = int(is_predicted[:, number].sum())
+        scores = report[str(number)]
+        scores["predicted"] = int(is_predicted[:, number].sum())
+        if not scores["predicted"]:
+            scores["precision"] = None
+        if not scores["support"]:
+            scores["recall"] = None
+        if not scores["predicted"] and not scores["support"]:
+            scores["f1-score"] = None
         if truths.any() and not truths.all():
-            report[str(number)]["auc"] = float(roc_auc_score(truths, likely[:, number]))
+            scores["auc"] = float(roc_auc_score(truths, likely[:, number]))
     return {name: report[str(number)] for number, name in enumerate(names)}
 
 
@@ -209,7 +234,7 @@ def lines(details: Mapping[str, Any]) -> list[str]:
     """A table of the classes and the confusion matrix, and the verdict on what the model learned if there is one."""
     import pandas as pd
 
-    classes = pd.DataFrame(details["classes"]).T.reindex(columns=list(_TITLES)).rename(columns=_TITLES)
+    classes = pd.DataFrame(details["classes"]).T.reindex(columns=list(_TITLES)).rename(columns=_TITLES).astype(float)
     more = len(classes) - _MOST_CLASSES
     if more > 0:
         classes = classes[classes["lines"].rank(method="first", ascending=False) <= _MOST_CLASSES]
@@ -220,5 +245,8 @@ def lines(details: Mapping[str, Any]) -> list[str]:
         tables.append(counts.rename_axis(columns="true, predicted:").to_string())
     for name, value in details.get("threshold", {}).items():
         tables.append(f"{name} is predicted from a probability of {value:.3f}")
+    for part, metrics in details.get("held_out", {}).items():
+        if part != WHOLE:
+            tables.append(f"without the {part}, which other libraries leave out: {metrics_line(metrics)}")
     tables += [details["verdict"]] if "verdict" in details else []
     return "\n\n".join(tables).split("\n")

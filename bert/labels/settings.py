@@ -2,15 +2,22 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from bert import REPOSITORY
 from bert.config.flags import is_on
-from bert.config.settings_base import MayDiffer, OwnFilesOnly
-from bert.conversion.model_description import Usage
-from bert.finetuning.config import SMALL, USUAL_SETTINGS, FineTuningConfig, TaskDataSettings, usual_settings
+from bert.config.settings_base import MayDiffer, OwnFilesOnly, ReadWith
+from bert.conversion.usage import Usage
+from bert.finetuning.config import (
+    SMALL,
+    USUAL_SETTINGS,
+    FineTuningConfig,
+    TaskDataSettings,
+    settings_of_the_run,
+    usual_settings,
+)
 from bert.finetuning.text_files import decoding_of
 from bert.labels.columns import survey
 from bert.labels.examples import MAX_BAD_LINE_FRACTION
@@ -33,7 +40,8 @@ class LabelDataSettings(TaskDataSettings):
         None, description="custom: file to predict, with or without labels"
     )
     text_column: OwnFilesOnly[str] = Field(
-        "sentence", description="custom: column, or key, of the text; inferred if not named"
+        "sentence",
+        description="custom: column, or key, of the text, or several to join: subject+body; none: all columns of text",
     )
     text_pair_column: OwnFilesOnly[str | None] = Field(
         None, description="custom: column of the second text; none: single texts"
@@ -57,7 +65,8 @@ class LabelDataSettings(TaskDataSettings):
         None,
         gt=0,
         le=1,
-        description="custom: predict --positive-label from the probability that gives it this recall when evaluated",
+        description="custom: predict --positive-label from the probability that gives it at least this recall, with "
+        "the fewest false alarms, when evaluated",
     )
     best_by: OwnFilesOnly[str] = Field(
         "score", description="custom: what the best weights are best by: a metric, or f1:CLASS, auc:CLASS ..."
@@ -65,11 +74,18 @@ class LabelDataSettings(TaskDataSettings):
     token_weights: OwnFilesOnly[bool] = Field(
         True, description="custom: add a linear model of the tokens to the logits if it helps on the held-out lines"
     )
+    keep_baseline: OwnFilesOnly[MayDiffer[bool]] = Field(
+        False,
+        description="custom: keep words alone or characters alone, whichever is better on the held-out lines, as a "
+        "model: OUTPUT_DIR/glue-custom/baseline_model, for run_predict.py and the server",
+    )
     balance: OwnFilesOnly[bool] = Field(False, description="custom: train on rare classes as often as on the largest")
-    folds: OwnFilesOnly[int] = Field(
+    folds: Annotated[OwnFilesOnly[int], ReadWith("eval_file", values=(None,))] = Field(
         5, ge=2, description="custom: parts of --train-file, of which one is held out if there is no --eval-file"
     )
-    fold: OwnFilesOnly[int] = Field(0, ge=0, description="custom: the part that is held out, from 0")
+    fold: Annotated[OwnFilesOnly[int], ReadWith("eval_file", values=(None,))] = Field(
+        0, ge=0, description="custom: the part that is held out, from 0"
+    )
     group_column: OwnFilesOnly[str | None] = Field(
         None, description="custom: rows of equal value here (a patient, an author) are held out together"
     )
@@ -136,7 +152,11 @@ def inferred(values: Mapping[str, Any]) -> Settings:
     names = ("text_column", "text_pair_column", "label_column")
     if not file.is_file() or values.keys() >= ({"text_column", "label_column"} | (_OF_A_TRAINING if trains else set())):
         return {}
-    shown = survey(file, {name: values.get(name) for name in names}, decoding_of(values))
+    before = settings_of_the_run(values, "glue-custom", (*names, "train_file"))
+    if trains and Path(str(before.pop("train_file", ""))).expanduser().absolute() == file.absolute():
+        values = {**before, **values}  # a run goes on with its columns, also one of a version that joined none
+    others = [str(name) for key in ("index_column", "group_column") if (name := values.get(key)) is not None]
+    shown = survey(file, {name: values.get(name) for name in names}, decoding_of(values), others)
     columns = shown.columns
     if not trains:
         return columns

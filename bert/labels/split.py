@@ -41,12 +41,12 @@ def notes_of_groups(groups: Groups, folds: int) -> Iterator[str]:
     if groups.num_divided:
         yield (
             f"{groups.num_divided:,} rows are nearly equal to over half a part of rows: of them only equal texts are "
-            f"held out together, and scores on them are better than on new texts; --group-column or fewer --folds than "
+            f"held out together, and scores on them are better than on new texts; --group-by or fewer --folds than "
             f"{folds} may keep them together"
         )
     if not groups.is_compared:
         yield (
-            f"not looked for: nearly equal texts, as there are over {MOST_COMPARED:,} different rows; --group-column "
+            f"not looked for: nearly equal texts, as there are over {MOST_COMPARED:,} different rows; --group-by "
             "keeps rows together"
         )
 

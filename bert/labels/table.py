@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 
 from bert.config.setting_errors import suggest
-from data.text.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, Column, NoColumnError, Row, TableForm
+from data.text.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, Column, NoColumnError, Row, TableForm, joined_parts
 from data.text.encodings import DETECTED, Decoding
 from data.text.tables import user_table
 
@@ -40,9 +40,10 @@ class Split:
 
     def flag(self, column: Column) -> str:
         """The flag that names a column of the user's own file."""
-        if column in self.texts:
-            return ("--text-column", "--text-pair-column")[self.texts.index(column)]
-        return {self.label: "--label-column", self.index: "--index-column"}.get(column, "--group-column")
+        for text, flag in zip(self.texts, ("--text-column", "--text-pair-column"), strict=False):
+            if column == text or column in joined_parts(text):
+                return flag
+        return {self.label: "--label-column", self.index: "--index-column"}.get(column, "--group-by")
 
 
 RowReader = Callable[[Path, Split, list[str]], Iterator[Row]]
@@ -61,4 +62,5 @@ def own_rows(path: Path, split: Split, notes: list[str]) -> Iterator[Row]:
         notes += [f"{path}: header: {', '.join(names)}; --no-header if this is a row"]
     yield from table.rows
     notes += [f"{path}: {line}" for line in table.findings.encoding_lines()]
+    notes += [f"{path}: {line}" for line in table.findings.row_lines()]
     notes += table.findings.problems

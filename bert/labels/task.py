@@ -3,13 +3,15 @@
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bert.config.setting_errors import suggest
-from bert.conversion.model_description import Usage
+from bert.conversion.usage import WHOLE, Usage, usage_texts
+from bert.files import write_atomically
 from bert.finetuning.loader import FeatureTable
 from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weights
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, tsv_ends
@@ -19,9 +21,10 @@ from bert.labels.baseline import compare
 from bert.labels.decision import Decision
 from bert.labels.examples import Examples, discover_labels, read_examples, stream_examples
 from bert.labels.features import sentence_features
+from bert.labels.linear_model import LinearTextModel
 from bert.labels.metrics import scores
 from bert.labels.preparation import prepare
-from bert.labels.scores import ScoredRows, best_by, class_scores, details, fitted, lines
+from bert.labels.scores import ScoredRows, best_by, class_scores, details, fitted, lines, with_threshold
 from bert.labels.settings import LabelConfig
 from bert.labels.split import count_in_both
 from bert.labels.token_learning import MOST_LINES, MOST_NUMBERS, learned, logits_of, share
@@ -34,7 +37,7 @@ from bert.model.objectives import (
     TextHeadObjective,
 )
 from bert.randomness import permutation, stream_key
-from bert.reporting.run_record import BASELINE_FILE
+from bert.reporting.run_record import BASELINE_FILE, BASELINE_MODEL
 from bert.tokenization.library import text_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -86,6 +89,7 @@ class LabelTask(RunnableTask):
         if self._schema.separator is not None:
             self._decision = replace(self._decision, several=True)
         self._token_weights: np.ndarray | None = None  # of a training, by its last evaluation
+        self._scores_without: dict[str, dict[str, float]] | None = None  # as of `Usage.held_out`
         self._learns_token_weights = config.run.do_train and self._has_decision and config.data.token_weights
         if self._learns_token_weights and config.model.vocab_size * len(labels) > MOST_NUMBERS:
             self._learns_token_weights = False
@@ -155,6 +159,7 @@ class LabelTask(RunnableTask):
             label_separator=schema.separator,
             positive_label=None if decision.positive is None else labels[decision.positive],
             threshold=decision.threshold,
+            held_out=self._scores_without,
         )
 
     def read(self, part: Part) -> Examples:
@@ -236,7 +241,7 @@ class LabelTask(RunnableTask):
             kind, name = self._best_by
             likely = self._decision.probabilities(logits)
             classes = class_scores(self.labels or (), labels, likely, self._values(logits))
-            metrics[self.best_metric.removeprefix("eval_")] = classes[name].get(kind, 0.0)
+            metrics[self.best_metric.removeprefix("eval_")] = classes[name].get(kind) or 0.0
         return {f"{prefix}{metric}": value for metric, value in metrics.items()}
 
     def details(self, part: Part, features: Features, predictions: Any, *, fits: bool) -> dict[str, Any] | None:
@@ -253,24 +258,66 @@ class LabelTask(RunnableTask):
         learned_from = self.training.labels if self.training is not None else None
         is_untrained = learned_from is not None and not set(features.examples.labels or ()) <= set(learned_from)
         content = details(rows, self._decision, data.balance or is_untrained)
+        if fits and (without := self._measure_without(features, predictions)):
+            self._scores_without = content["held_out"] = without
         if fits and self._token_weights is not None:
             logger.info("a linear model of the tokens is added to the logits, as it helps; --no-token-weights: without")
         for line in lines(content):
             logger.info(line)
         return content
 
+    def _measure_without(self, features: Features, logits: np.ndarray) -> dict[str, dict[str, float]]:
+        """The scores of the decision, and without each part that other libraries leave out; empty without such parts.
+
+        Who leaves out the token weights has no threshold either.
+        """
+        table, parts = features.table, dict[str, np.ndarray]()
+        if self._decision.positive is not None:
+            parts["threshold"] = logits
+        if self._token_weights is not None:
+            parts["token weights"] = logits - logits_of(self._token_weights, table.input_ids, table.offsets)
+        if not parts:
+            return {}
+
+        def scored(decision: Decision, logits: np.ndarray) -> dict[str, float]:
+            values = decision.classes(decision.probabilities(logits))
+            metrics = scores(self._schema.metrics, values, table.labels["labels"])
+            return {name: value for name, value in metrics.items() if name != "score"}
+
+        plain = replace(self._decision, positive=None)
+        whole = {WHOLE: scored(self._decision, logits)}
+        return whole | {part: scored(plain, each) for part, each in parts.items()}
+
     def baseline(self, features: Features, predictions: np.ndarray) -> dict[str, Any]:
         """Words alone and characters alone; where the model's decision has a threshold, it is left out."""
         is_plain = self._decision.positive is None
         ours = self._values(predictions) if is_plain else predictions.argmax(-1)
-        note = "" if is_plain else " Both are without the threshold."
-        record = self._config.stage_dir() / BASELINE_FILE
-        return compare(self._schema, self.training, features.examples, ours, self._config.run.seed, record, note)
+        note, hint, keep = "" if is_plain else " Both are without the threshold.", "", None
+        folder = self._config.stage_dir() / BASELINE_MODEL
+        if self._schema.is_own and self._config.data.keep_baseline:
+            note += f" The better of words and characters alone is kept as a model: {folder}."
+            keep = partial(self._keep_baseline, folder, features)
+        elif self._schema.is_own:
+            hint = " --keep-baseline keeps what is better as a model, for run_predict.py and the server."
+        record, seed = self._config.stage_dir() / BASELINE_FILE, self._config.run.seed
+        return compare(self._schema, self.training, features.examples, ours, seed, record, note, hint=hint, keep=keep)
+
+    def _keep_baseline(self, folder: Path, features: Features, model: LinearTextModel) -> None:
+        """Write a method as a model, with the files that say how it is used, and a threshold as this model has one."""
+        usage, decision, examples = replace(self.usage(), max_seq_length=None), self._decision, features.examples
+        if self.labels and decision.positive is not None and self._config.data.wanted_recall is not None:
+            texts = model.read(zip(*examples.texts, strict=True))
+            truths, recall = features.table.labels["labels"], self._config.data.wanted_recall
+            found = with_threshold(Decision(), model.logits(texts), truths, decision.positive, recall)
+            usage = replace(usage, threshold=found.threshold)
+        model.write(folder)
+        for name, content in usage_texts(usage, None, self.labels).items():
+            write_atomically(folder / name, content.encode())
 
     def render(self, part: Part, features: Features, logits: np.ndarray) -> list[bytes]:
-        columns = [features.examples.indices, self._shown(self._values(logits))]
+        columns = [features.examples.indices, self._label_texts(self._values(logits))]
         if features.examples.labels is not None:
-            columns.append(self._shown(features.table.labels["labels"]))
+            columns.append(self._label_texts(features.table.labels["labels"]))
         if self._has_decision:
             likely = self._decision.probabilities(logits)
             chosen = likely.max(-1) if self._decision.several else likely[np.arange(len(likely)), self._values(logits)]
@@ -279,7 +326,7 @@ class LabelTask(RunnableTask):
             columns.append([" ".join(text.split()) for text in features.examples.texts[0]])
         return ["".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)).encode()]
 
-    def _shown(self, values: np.ndarray) -> list[str]:
+    def _label_texts(self, values: np.ndarray) -> list[str]:
         """The label of each class, or each number clipped to the task's range."""
         if self.labels is not None and values.ndim == 2:
             joined = f"{self._schema.separator} "

@@ -8,12 +8,13 @@ from argparse import SUPPRESS, Action
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert.config.command_line import SettingsParser, with_dashes
 from bert.config.entry_point import START, EntryPoint
-from bert.config.flags import add_flag, flag_name, flat_fields, value_flags
-from bert.config.setting_errors import Mistakes, explain, suggest
+from bert.config.flags import flag_name, flat_fields, value_flags
+from bert.config.setting_errors import Mistakes, explain, refuse_mistakes, suggest
 from bert.help_parser import wrapped
 from bert.interpreter import shell_command
 from bert.launching.settings import LaunchSettings
@@ -24,7 +25,6 @@ PRECISIONS = {  # the names that NVIDIA's scripts have for them
     "tf32": {"amp": False, "tf32": "on"},
     "fp16": {"amp": True, "tf32": "auto"},
 }
-_ALIASES = {"num_processes": ["--num-gpus"]}
 POSITIONAL_PLAN = "positional arguments"  # the name of their plan
 _FIRST_WORDS = 6  # one of which is the precision in every script of NVIDIA's that has one
 FLAGS_INSTEAD = "pass flags (docs/from_nvidia.md lists them)"
@@ -128,9 +128,7 @@ class LauncherParser(SettingsParser):
         self.add_argument("-h", "--help", nargs="?", const="", action=_Help, metavar="TOPIC", help=SUPPRESS)
         self.add_settings(launcher.entry)
         for name, (section, setting) in flat_fields(launcher.settings).items():
-            add_flag(
-                self.group(START if section in ("start", "time") else section), name, setting, _ALIASES.get(name, ())
-            )
+            self.add_setting(self.group(START if section in ("start", "time") else section), name, setting)
         launcher.add_flags(self)
 
     def read_known(self, words: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
@@ -251,5 +249,20 @@ def errors_of_phase(phase: int, names: Iterable[str]) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        text = "; ".join(explain(error))
-        raise ValueError(re.sub(rf"--({flags})(?![\w-])", rf"--phase{phase}-\1", text) if flags else text) from None
+        lines = explain(error)
+        if flags:
+            lines = [re.sub(rf"--({flags})(?![\w-])", rf"--phase{phase}-\1", line) for line in lines]
+        refuse_mistakes(lines)
+
+
+@contextmanager
+def errors_name_file(names: Iterable[str], file: str | Path | None) -> Iterator[None]:
+    """A context whose errors name the file that gave the settings `names`; nothing is added without a file."""
+    try:
+        yield
+    except ValueError as error:
+        lines = list[str]()
+        for line in explain(error):
+            of_file = [name for name in names if re.search(rf"\b{name}=", line)]
+            lines.append(f"{line} ({' and '.join(of_file)}: {file})" if file and of_file else line)
+        refuse_mistakes(lines)

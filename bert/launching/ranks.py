@@ -1,20 +1,33 @@
-"""The ranks of a launch: how many, on which nodes and devices."""
+"""The ranks of a launch: how many, on which nodes and devices, and the command that starts them."""
+
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from bert.config.settings_base import Settings
+from bert.config.flags import Flag
+from bert.config.settings_base import ReadWith, Settings
+from bert.launching.processes import RANK
 from bert.runtime.topology import allowed_processors, cpu_quota, no_gpu, nvidia_smi, visible_devices
+
+_OF_SEVERAL_NODES = ReadWith("num_nodes", above=1)
 
 
 class Ranks(Settings):
     """The processes of a run and the nodes they run on."""
 
-    num_processes: int = Field(
+    num_processes: Annotated[int, Flag(name="--num-gpus", hidden_aliases=("--num-processes",))] = Field(
         1, ge=1, description="processes (GPUs) on each node; without it, as many as the preset or the task takes"
     )
     num_nodes: int = Field(1, ge=1, description="nodes; start the same command on each of them")
-    node_rank: int | None = Field(None, ge=0, description="number of this node; none: the launchers agree on one")
-    master: str | None = Field(None, description="HOST:PORT of the first node")
+    node_rank: Annotated[int | None, _OF_SEVERAL_NODES] = Field(
+        None, ge=0, description="number of this node; none: the launchers agree on one"
+    )
+    master: Annotated[str | None, _OF_SEVERAL_NODES] = Field(None, description="HOST:PORT of the first node")
 
     def world_size(self) -> int:
         return self.num_processes * self.num_nodes
@@ -82,3 +95,51 @@ def quickstart_processes(device: str) -> int:
         return 1
     usable = min(len(allowed_processors()), cpu_quota() or float("inf"))  # the quota of the container or job
     return 2 if int(usable + 0.5) >= 2 else 1
+
+
+def ranks_command(
+    ranks: Ranks, devices: str | None, log_dir: Path, program: Sequence[str | Path], options: Sequence[str] = ()
+) -> list[str]:
+    """A program with its arguments on this node's ranks, through Paddle's launcher."""
+    launcher = [sys.executable, "-u", "-m", "paddle.distributed.launch", *options, "--log_dir", str(log_dir)]
+    placement = ["--devices", devices] if devices else ["--nproc_per_node", str(ranks.num_processes)]
+    return [*launcher, *placement, *map(str, program)]
+
+
+class RanksStart(NamedTuple):
+    """What starts the ranks of this node: a command, and the variables of its environment."""
+
+    command: list[str]
+    variables: dict[str, str]
+
+
+def start_of_ranks(
+    ranks: Ranks,
+    device: str,
+    devices: str | None,
+    log_dir: Path,
+    program: Sequence[str | Path],
+    options: Sequence[str] = (),
+) -> RanksStart:
+    """The start of a program on this node's ranks; a single rank is a process of ours, without Paddle's launcher.
+
+    Paddle's launcher would import Paddle once more, which takes a second of CPU time. The rank gets the variables that
+    it would get from the launcher.
+
+    Args:
+        device: the setting auto, cpu or gpu; `devices` are the GPUs that `Ranks.devices` chose for it.
+        options: of Paddle's launcher.
+    """
+    variables = ranks.environment(device)
+    if ranks.world_size() > 1:
+        return RanksStart(ranks_command(ranks, devices, log_dir, program, options), variables)
+    has_device = devices is not None or "CUDA_VISIBLE_DEVICES" in {**os.environ, **variables}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    variables |= {"PADDLE_GLOBAL_SIZE": "1", "PADDLE_LOCAL_SIZE": "1", "PADDLE_TRAINERS_NUM": "1", "PADDLE_NNODES": "1"}
+    variables |= dict.fromkeys(("PADDLE_GLOBAL_RANK", "PADDLE_LOCAL_RANK", "PADDLE_RANK_IN_NODE", RANK), "0")
+    addresses = ("PADDLE_MASTER", "PADDLE_CURRENT_ENDPOINT", "PADDLE_TRAINER_ENDPOINTS")  # nothing connects to it
+    variables |= dict.fromkeys(addresses, address) | {"PADDLE_LOG_DIR": str(log_dir.absolute())}
+    # A number among the visible cards; the launcher, too, counts the -1 of a rank on the CPU as one of them.
+    variables |= {"FLAGS_selected_gpus": "0"} if has_device else {"PADDLE_DISTRI_BACKEND": "gloo"}
+    return RanksStart([sys.executable, "-u", *map(str, program)], variables)

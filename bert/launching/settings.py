@@ -1,5 +1,6 @@
 """Settings of a launch, and `LaunchPlan`: the trainings that a command line asks for."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,6 +10,7 @@ from pydantic import Field
 from bert.config.command_line import Question, answered
 from bert.config.settings_base import Settings
 from bert.config.training_settings import derive
+from bert.help_parser import wrapped
 from bert.launching.ranks import Ranks
 
 
@@ -25,12 +27,17 @@ class LaunchSettings(Settings):
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """What a command line stands for: trainings that follow each other on the same ranks."""
+    """What a command line stands for: trainings that follow each other on the same ranks.
+
+    Attributes:
+        warnings: what a start and a dry run print, each in a line with its remedy.
+    """
 
     name: str  # of the preset or recipe
     phases: Sequence[Any]  # the settings of each training; of fine-tuning there is one
     launch: Any  # LaunchSettings of the task
     questions: Sequence[Question] = ()  # they are answered instead of training
+    warnings: Sequence[str] = ()
 
     @property
     def ranks(self) -> Ranks:
@@ -47,10 +54,14 @@ class LaunchPlan:
         return self.ranks.world_size()
 
     def shown_in_time(self, shares: Sequence[float]) -> "LaunchPlan":
-        """The plan whose phases, for a dry run, end in their shares of --hours; as it is without --hours."""
+        """The plan whose phases, for a dry run, end in their shares of --hours; as it is without --hours.
+
+        Args:
+            shares: of the trainings of the job, of which the phases are the first.
+        """
         if self.hours is None:
             return self
-        parts = zip(self.phases, shares, strict=True)
+        parts = zip(self.phases, shares, strict=False)
         phases = [derive(config, finish_in=max(1.0, 3600 * self.hours * share)) for config, share in parts]
         return replace(self, phases=phases)
 
@@ -62,6 +73,11 @@ class LaunchPlan:
                     f"lr_schedule={schedule} needs the number of updates, which --hours={self.hours:g} leaves open; "
                     "drop --hours, or pass --lr-schedule wsd, whose decay can begin at any update"
                 )
+
+    def warn(self) -> None:
+        """Print the warnings on standard error."""
+        for warning in self.warnings:
+            print(wrapped(f"warning: {warning}"), file=sys.stderr, flush=True)
 
     def answers(self) -> bool:
         """Answer the questions; whether there was one."""

@@ -1,132 +1,153 @@
-"""Starts the training of any task on the ranks of this node; the same command resumes it."""
+"""Starts the training of any task on the ranks of this node, and runs it to its end; the same command resumes it.
+
+The settings of the start are written to the run file, which the ranks read. A signal is passed on to the ranks, which
+save and stop.
+"""
 
 import contextlib
-import ipaddress
 import os
 import signal
-import socket
+import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from types import FrameType, MappingProxyType
+from typing import Any
 
+from bert import REPOSITORY
 from bert.checkpoints.directories import list_steps
+from bert.command_errors import EXIT_CODE_FILE
 from bert.config.run_file import RUN_FLAG, dump_yaml, run_file, run_file_content
 from bert.config.setting_errors import Mistakes, usage_errors
 from bert.config.training_settings import TrainingConfig, derive
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import only_writer, read_json, refuse_read_only, require_writable, write_atomically
 from bert.help_parser import wrapped
+from bert.launching.nodes import node_options
 from bert.launching.previous_run import continuation, refuse_other_run, settings_asked_for
-from bert.launching.process_runner import RANK, Runner
-from bert.launching.ranks import Ranks, num_gpus
+from bert.launching.processes import RANK, ranks_of, start_process
+from bert.launching.ranks import Ranks, num_gpus, start_of_ranks
+from bert.launching.worker_output import EXIT_CODE, FIRST_LOG, LAUNCHER_LOG, Display, WorkerOutput
+from bert.reporting.logs import QUIET_STEPS
+from bert.reporting.progress import RunProgress
 from bert.reporting.trackers import check_trackers
+from bert.training.interruption import COMMAND_STARTED, STOPPED_BY
+from data.text.lddl_writer import QUIET_COUNTS
 
-MASTER_TIMEOUT_SECONDS = 600.0  # the nodes of a queue may start minutes apart
 ENDED_BY_SIGNAL = (128 + signal.SIGTERM, 256 - signal.SIGTERM)  # of a process, and of Paddle's launcher
 KILLED = (128 + signal.SIGKILL, 256 - signal.SIGKILL)
 
 
-def launcher_addresses(master: str, resolve: Callable[[str], str] = socket.gethostbyname) -> tuple[str, str]:
-    """(`IP:PORT` of the meeting point, IPv4 address of this node on the way to it)."""
-    host, _, port = master.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise ValueError(f"master={master} must be HOST:PORT, such as 10.0.0.1:6070; change --master")
-    try:
-        address = resolve(host)
-    except OSError as error:
-        raise ValueError(f"master={master} cannot be resolved ({error}); pass the first node's IPv4 address") from None
-    if ipaddress.ip_address(address).is_loopback and host != "localhost" and not host.startswith("127."):
-        raise ValueError(
-            f"master={master} is {address} on this node, where no other node finds it (see /etc/hosts); "
-            "pass the first node's address in the network of the nodes"
-        )
-    return f"{address}:{port}", address_towards(address)
+class Runner:
+    """Runs one command at a time and passes SIGINT, SIGTERM, SIGHUP and SIGUSR1 on to it as one SIGTERM."""
 
+    def __init__(self) -> None:
+        self.stopped_by: str | None = None  # Ctrl-C, SIGTERM ...
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reason_file: Path | None = None  # of a training
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
+                signal.signal(number, self._on_signal)
 
-def address_towards(address: str) -> str:
-    """This node's address in the network through which it reaches `address`; nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((address, 9))
-        except OSError as error:
-            raise ValueError(
-                f"master={address} cannot be reached from this node ({error}); check the network, or pass "
-                "an address that all nodes reach"
-            ) from None
-        return probe.getsockname()[0]
+    @property
+    def stop_requested(self) -> bool:
+        return self.stopped_by is not None
 
+    def run(self, command: Sequence[str]) -> int:
+        """Run a command, whose output is ours; the data commands leave their counts to their reports.
 
-def wait_for_master(
-    master: str, timeout_seconds: float, *, stopped: Callable[[], bool] = lambda: False, every_seconds: float = 0.5
-) -> None:
-    """Wait until the first node's launcher listens at `IP:PORT`, or `stopped()`."""
-    host, _, port = master.rpartition(":")
-    deadline, is_first = time.monotonic() + timeout_seconds, True
-    while not stopped():
-        try:
-            socket.create_connection((host, int(port)), timeout=5).close()
+        The exit code is 128 + number if a signal ended the command, INTERRUPTED if a stop was requested before.
+        """
+        return self._run(command, {QUIET_COUNTS: "1"})
+
+    def train(
+        self,
+        command: Sequence[str],
+        config: TrainingConfig,
+        log_dir: Path,
+        log_file: Path | None,
+        variables: Mapping[str, str],
+    ) -> int:
+        """Run Paddle's launcher, or the only rank, and show what this node's first rank writes; on a terminal its steps
+        are a bar.
+
+        They write to `log_dir`, the lines that are shown are kept in `log_file`. Exit code as of `run`.
+        """
+        output = WorkerOutput(log_dir)
+        progress = RunProgress(config.stage_dir(), config.stage()) if sys.stdout.isatty() else None
+        display = Display(log_file, progress)
+
+        def show(ended: bool = False) -> None:
+            for line in output.new_lines(ended):
+                display(line)
+
+        self._reason_file = log_dir / "stopped_by"
+        for file in (self._reason_file, log_dir / EXIT_CODE):
+            file.unlink(missing_ok=True)
+        import psutil  # not for --help
+
+        started = str(psutil.Process().create_time())
+        environment = {**variables, STOPPED_BY: str(self._reason_file), COMMAND_STARTED: started}
+        environment[EXIT_CODE_FILE] = str(log_dir / EXIT_CODE)
+        environment |= {QUIET_STEPS: "1"} if progress else {}
+        with open(log_dir / (FIRST_LOG if RANK in variables else LAUNCHER_LOG), "ab") as log:
+            code = self._run(command, environment, show, stdout=log, stderr=subprocess.STDOUT)
+        if code and (failed := output.exit_code()) is not None:  # the launcher's own may be of a rank that it ended
+            code = failed if failed >= 0 else 128 - failed
+        self._reason_file = None
+        show(ended=True)
+        if progress is not None:
+            progress.close()
+        if code not in (OK, INTERRUPTED) and not self.stop_requested:
+            for line in output.unseen_reason():
+                display(f"{line}\n".encode())
+        return code
+
+    def _run(
+        self, command: Sequence[str], variables: dict[str, str], each: Callable[[], None] = lambda: None, **streams: Any
+    ) -> int:
+        """Run a command to its end and call `each` about ten times a second; exit code as `run`."""
+        if self.stop_requested:
+            return INTERRUPTED
+        # A separate session: Ctrl-C in the terminal reaches only this process, which passes it on once.
+        self._process = start_process(command, variables, start_new_session=True, **streams)
+        if self.stop_requested:
+            self._pass_on()
+        while (code := self._process.poll()) is None:
+            each()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.1)
+        self._process = None
+        return code if code >= 0 else 128 - code
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        is_first = not self.stop_requested
+        if is_first:
+            self.stopped_by = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        self._pass_on()
+        if is_first:
+            saving = "saving, then " if self._reason_file else ""
+            with contextlib.suppress(OSError):  # the terminal is gone
+                print(f"\n{self.stopped_by}: {saving}stopping ...", file=sys.stderr, flush=True)
+
+    def _pass_on(self) -> None:
+        """Signal the ranks themselves if there are any: paddle.distributed.launch would kill them after 30 seconds."""
+        if self._process is None or self._process.poll() is not None:
             return
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise ValueError(
-                    f"master={master} did not answer within {timeout_seconds:.0f} s ({error}); start the same "
-                    "command on the first node (--node-rank 0), and let its port through the firewall"
-                ) from None
-            if is_first:
-                print(f"waiting for the first node at {master}", flush=True)
-            is_first = False
-            time.sleep(every_seconds)
+        if self._reason_file is not None:
+            with contextlib.suppress(OSError):  # the ranks then name the signal that they get
+                self._reason_file.write_text(str(self.stopped_by))
+        for pid in ranks_of(self._process) or [self._process.pid]:
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(pid, signal.SIGTERM)
 
 
-def ranks_command(
-    ranks: Ranks, devices: str | None, log_dir: Path, program: Sequence[str | Path], options: Sequence[str] = ()
-) -> list[str]:
-    """A program with its arguments on this node's ranks, through Paddle's launcher."""
-    launcher = [sys.executable, "-u", "-m", "paddle.distributed.launch", *options, "--log_dir", str(log_dir)]
-    placement = ["--devices", devices] if devices else ["--nproc_per_node", str(ranks.num_processes)]
-    return [*launcher, *placement, *map(str, program)]
-
-
-class RanksStart(NamedTuple):
-    """What starts the ranks of this node: a command, and the variables of its environment."""
-
-    command: list[str]
-    variables: dict[str, str]
-
-
-def start_of_ranks(
-    ranks: Ranks,
-    device: str,
-    devices: str | None,
-    log_dir: Path,
-    program: Sequence[str | Path],
-    options: Sequence[str] = (),
-) -> RanksStart:
-    """The start of a program on this node's ranks; a single rank is a process of ours, without Paddle's launcher.
-
-    Paddle's launcher would import Paddle once more, which takes a second of CPU time. The rank gets the variables that
-    it would get from the launcher.
-
-    Args:
-        device: the setting auto, cpu or gpu; `devices` are the GPUs that `Ranks.devices` chose for it.
-        options: of Paddle's launcher.
-    """
-    variables = ranks.environment(device)
-    if ranks.world_size() > 1:
-        return RanksStart(ranks_command(ranks, devices, log_dir, program, options), variables)
-    has_device = devices is not None or "CUDA_VISIBLE_DEVICES" in {**os.environ, **variables}
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    variables |= {"PADDLE_GLOBAL_SIZE": "1", "PADDLE_LOCAL_SIZE": "1", "PADDLE_TRAINERS_NUM": "1", "PADDLE_NNODES": "1"}
-    variables |= dict.fromkeys(("PADDLE_GLOBAL_RANK", "PADDLE_LOCAL_RANK", "PADDLE_RANK_IN_NODE", RANK), "0")
-    addresses = ("PADDLE_MASTER", "PADDLE_CURRENT_ENDPOINT", "PADDLE_TRAINER_ENDPOINTS")  # nothing connects to it
-    variables |= dict.fromkeys(addresses, address) | {"PADDLE_LOG_DIR": str(log_dir.absolute())}
-    # A number among the visible cards; the launcher, too, counts the -1 of a rank on the CPU as one of them.
-    variables |= {"FLAGS_selected_gpus": "0"} if has_device else {"PADDLE_DISTRI_BACKEND": "gloo"}
-    return RanksStart([sys.executable, "-u", *map(str, program)], variables)
+def require_script(script: Path) -> None:
+    """Raise ValueError if there is no run_*.py where --code-dir says."""
+    if not script.is_file():
+        raise ValueError(
+            f"code_dir={script.parent} has no {script.name}; name a checkout, such as {REPOSITORY}, or omit it"
+        )
 
 
 def check_machine(config: TrainingConfig, ranks: Ranks) -> str | None:
@@ -158,8 +179,8 @@ def launch(
 
     Args:
         script: a run_*.py, which reads its settings from the run file.
-        config: the settings that were asked for; what only the start knows is laid over them here.
-        start: what they begin from while there is no checkpoint, if that is not what was asked for.
+        config: the requested settings; settings known only at the start (checkpoint, weights) override them here.
+        start: overrides until the first checkpoint exists.
     Raises:
         SystemExit: BAD_INPUT after an error: wrong settings, another run in the folder, missing files or nodes.
     """
@@ -172,11 +193,12 @@ def launch(
             started = derive(config, **at_start) if at_start else config
             started.prepare_files()
             log_dir = _log_dir(config, ranks)
+            is_first_start = not log_dir.exists()
+            if ranks.num_nodes == 1:  # another start would write to the same files; nodes may share a folder
+                stack.enter_context(only_writer(log_dir))
             log_dir.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(PermissionError):  # another user's
                 (config.stage_dir() / "launch").chmod(0o700)
-            if ranks.num_nodes == 1:  # another start would write to the same files; nodes may share a folder
-                stack.enter_context(only_writer(log_dir))
             records = {run_file(config): run_file_content(started)}
             if config.trains():
                 records[settings_asked_for(config)] = dump_yaml(config).encode()
@@ -184,14 +206,19 @@ def launch(
             print(wrapped(_announcement(config, started, ranks, devices), indent="  "), flush=True)
             for path, content in records.items():  # other nodes may be reading them
                 write_atomically(path, content)
-            node_options = _node_options(ranks, runner)
-        options = ["--log_level", "ERROR", "--job_id", job_id or config.stage(), *node_options]
+            nodes = node_options(ranks, lambda: runner.stop_requested)
+        options = ["--log_level", "ERROR", "--job_id", job_id or config.stage(), *nodes]
         program: list[str | Path] = [script, RUN_FLAG, run_file(config)]
         begun = start_of_ranks(ranks, config.hardware.device, devices, log_dir, program, options)
         code = runner.train(begun.command, config, log_dir, log_file, begun.variables)
-        if code == BAD_INPUT:  # the ranks refused the settings: the records are of the run that is there
-            for path, content in before.items():
-                write_atomically(path, content)
+        if code == BAD_INPUT:  # the ranks refused the settings; the records are of an earlier run, if there is one
+            for path in records:
+                if path in before:
+                    write_atomically(path, before[path])
+                else:
+                    path.unlink(missing_ok=True)
+            for path in log_dir.iterdir() if is_first_start and ranks.num_nodes == 1 else ():
+                path.unlink()  # the reason was printed; the folders, now empty, are removed with their locks
     return explain_exit(code, config, runner)
 
 
@@ -213,20 +240,6 @@ def _announcement(config: TrainingConfig, started: TrainingConfig, ranks: Ranks,
     action = "continuing" if is_continued else "starting"  # the ranks verify the checkpoint, and name its step
     stops = "; Ctrl-C saves and stops" if config.trains() else ""
     return f"{config.stage()}: {action} with {count}{nodes}, results in {config.log_dir()}{stops}"
-
-
-def _node_options(ranks: Ranks, runner: Runner) -> list[str]:
-    """The options of Paddle's launcher for the nodes, once the first node answers; none for a single node.
-
-    Paddle's launcher would wait for the first node for ever, without a message.
-    """
-    if ranks.num_nodes == 1:
-        return []
-    master, own_address = launcher_addresses(str(ranks.master))
-    if ranks.node_rank:
-        wait_for_master(master, MASTER_TIMEOUT_SECONDS, stopped=lambda: runner.stop_requested)
-    rank = [] if ranks.node_rank is None else ["--rank", str(ranks.node_rank)]
-    return ["--nnodes", str(ranks.num_nodes), "--master", master, "--host", own_address, *rank]
 
 
 def was_stopped(code: int, runner: Runner) -> bool:

@@ -31,7 +31,7 @@ class ContrastiveObjective(Objective):
     """
 
     pooling: str = "mean"
-    temperature: float = 0.05
+    temperature: float = 1.0
     dimensions: tuple[int, ...] = ()
 
     labels: ClassVar = {

@@ -56,8 +56,7 @@ HEADS: dict[str, HeadSpec] = {
         needs=("masked-LM head",),
         classes=("BertForMaskedLM",),
         pipeline=_FILL_MASK,
-        outputs={"masked_lm_logits": ("vocabulary",)},  # of each masked position of the batch
-        is_exported=False,
+        outputs={"masked_lm_logits": ("s", "vocabulary")},  # of an export; a checkpoint computes masked positions alone
     ),
     "encoder": HeadSpec(
         noun="an encoder (sentence vectors)",

@@ -34,7 +34,7 @@ class BertForPretraining(nn.Layer):
         )
         hidden = config.hidden_size
         self.seq_relationship = Linear(config, hidden, 2, "cls.seq_relationship") if with_next_sentence else None
-        self._kernels = kernels
+        self._kernels, self._vocab_size = kernels, config.vocab_size
 
     def forward(self, input_ids, token_type_ids, sequences, masked_lm_positions):
         """Logits at the masked positions, and of the next-sentence task.
@@ -45,9 +45,18 @@ class BertForPretraining(nn.Layer):
             (float [n, padded_vocab_size], float [b, 2]); None for the second without next-sentence prediction.
         """
         masked, pooled = self.bert.at(input_ids, token_type_ids, sequences, masked_lm_positions)
-        table = self.bert.embeddings.word_embeddings.weight
-        logits = linear(self.transform(masked), table, self.decoder_bias, self._kernels, transpose_weight=True)
+        logits = self._word_logits(masked)
         return logits, self.seq_relationship(pooled) if self.seq_relationship is not None else None
+
+    def everywhere(self, input_ids, token_type_ids, sequences):
+        """Logits at every token, float [b, s, vocab_size], as an export gives them. Without next-sentence prediction
+        alone."""
+        states, _ = self.bert.at(input_ids, token_type_ids, sequences)
+        return self._word_logits(states)[:, :, : self._vocab_size]
+
+    def _word_logits(self, states):
+        table = self.bert.embeddings.word_embeddings.weight
+        return linear(self.transform(states), table, self.decoder_bias, self._kernels, transpose_weight=True)
 
 
 class TokenWeights(nn.Layer):

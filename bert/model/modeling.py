@@ -176,13 +176,13 @@ class BertSelfAttention(nn.Layer):
 
     def _project(self, hidden):
         """[..., hidden] -> query, key, value, each [..., heads, head_size]; if fused, one [..., 3, heads, size]."""
-        kept = [0] * (len(hidden.shape) - 1)
+        leading = [0] * (len(hidden.shape) - 1)
         parts = (self.query, self.key, self.value)
         if not self.fuse_mha:
-            return [part(hidden).reshape([*kept, self.num_heads, self.head_size]) for part in parts]
+            return [part(hidden).reshape([*leading, self.num_heads, self.head_size]) for part in parts]
         weight = paddle.concat([part.weight for part in parts], axis=1)
         bias = None if self.query.bias is None else paddle.concat([part.bias for part in parts])
-        return linear(hidden, weight, bias, self._kernels).reshape([*kept, 3, self.num_heads, self.head_size])
+        return linear(hidden, weight, bias, self._kernels).reshape([*leading, 3, self.num_heads, self.head_size])
 
     def _heads_first(self, projected):
         """-> query, key, value, each [b, heads, s, head_size]."""
@@ -202,8 +202,8 @@ class BertSelfAttention(nn.Layer):
 
     def _merged(self, context, sequences):
         """[..., heads, head_size] -> [..., hidden]."""
-        kept = [0, 0] if isinstance(sequences, PaddedSequences) else [-1]
-        return context.reshape([*kept, self.num_heads * self.head_size])
+        leading = [0, 0] if isinstance(sequences, PaddedSequences) else [-1]
+        return context.reshape([*leading, self.num_heads * self.head_size])
 
 
 def layer_name(index: int) -> str:
@@ -248,7 +248,9 @@ class BertLayer(nn.Layer):
 
 def joined(rows):
     """Lists of row numbers as one; None without any."""
-    return (paddle.concat(rows) if len(rows) > 1 else rows[0]) if rows else None
+    if not rows:
+        return None
+    return paddle.concat(rows) if len(rows) > 1 else rows[0]
 
 
 class BertModel(nn.Layer):

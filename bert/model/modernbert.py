@@ -44,11 +44,11 @@ class RotaryPositions:
         half, heads = config.head_size() // 2, config.num_attention_heads
         frequencies = paddle.assign((theta ** (-np.arange(half) / half)).astype("float32"))
         angles = position_ids.astype("float32").unsqueeze(-1) * frequencies  # [..., half]
-        kept = [0] * len(position_ids.shape)
+        leading = [0] * len(position_ids.shape)
         once = [1] * len(position_ids.shape)
         cosines, sines = paddle.cos(angles), paddle.sin(angles)
         signed = paddle.concat([-sines, sines], axis=-1)  # [..., head_size]
-        shape = [*kept, heads, 2 * half]
+        shape = [*leading, heads, 2 * half]
         # Mixed precision casts what is assigned; queries and keys would follow tables of float32.
         self._cosines = paddle.assign(paddle.tile(cosines, [*once, 2 * heads]).reshape(shape))
         self._sines = paddle.assign(paddle.tile(signed, [*once, heads]).reshape(shape))

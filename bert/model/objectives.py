@@ -145,9 +145,11 @@ class Objective:
 
     def summarise(self, sums: dict[str, float]) -> dict[str, float]:
         """Means for a log line, from sums over micro-batches and ranks; NaN if every micro-batch overflowed."""
-        passes = sums["passes"] or float("nan")
+        passes = sums["passes"] or math.nan
         losses = {name: sums[name] / passes for name in self.metric_names if name.endswith("loss")}
-        return losses | {name: sums[hits] / max(sums[count], 1) for name, (hits, count) in self.accuracies.items()}
+        return losses | {
+            name: sums[hits] / (sums[count] or math.nan) for name, (hits, count) in self.accuracies.items()
+        }
 
 
 @dataclass(frozen=True)

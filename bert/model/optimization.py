@@ -5,12 +5,10 @@ and does not advance the learning rate, without a transfer to the host at every 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-import numpy as np
 
 from bert.config.optimizer_settings import OptimizerSettings
 from bert.model.gradient_accumulation import order
+from bert.model.learning_rate_schedule import Schedule
 from bert.runtime.paddle_api import paddle, static, write_variable
 
 LEARNING_RATE = "learning_rate"
@@ -20,61 +18,6 @@ APPLIED_UPDATES = "applied_updates"
 SKIPPED_UPDATES = "skipped_updates"
 CONSECUTIVE_SKIPPED_UPDATES = "consecutive_skipped_updates"
 COUNTERS = (APPLIED_UPDATES, SKIPPED_UPDATES, CONSECUTIVE_SKIPPED_UPDATES)
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Linear warm-up to the peak, then one of these to the end, by --lr-schedule:
-
-    - polynomial: power 1.0 is linear; NVIDIA's PyTorch code uses 0.5. With --lr-decay-from start the decay is that of
-      all updates and warm-up hides its beginning: the rate falls below the peak at the first update after warm-up.
-    - linear; cosine: half a cosine (Loshchilov & Hutter, 2017), without restarts; constant.
-    - inverse-sqrt: with the root of the update (Vaswani et al., 2017), which no length decides; falls towards the end.
-    - wsd: warm-up, stable, decay (Hu et al., 2024): the peak up to `decay_start`, then linear. Haegele et al. (2024)
-      measured 1 - sqrt slightly better; only a line can be spread anew at any update and remain one.
-    """
-
-    settings: OptimizerSettings
-    warmup_steps: int
-    total_steps: int
-
-    @property
-    def decay_start(self) -> int:
-        """The first update of wsd's decay, which has at least one."""
-        decay_steps = max(1, round(self.settings.lr_decay_share * self.total_steps))
-        return max(min(self.warmup_steps, self.total_steps - 1), self.total_steps - decay_steps)
-
-    def learning_rate_at(self, step: int) -> float:
-        """The learning rate of the update with index `step`, from 0."""
-        return float(self._rates(np.array([step]))[0])
-
-    def table(self) -> np.ndarray:
-        """float32 [total_steps]: the learning rate of every update; the most updates of a limited time are millions."""
-        return self._rates(np.arange(self.total_steps)).astype("float32")
-
-    def _rates(self, steps: np.ndarray) -> np.ndarray:
-        """float64, of int64 indices.
-
-        The last update of the warm-up and the first one after it have the peak's rate. The update after the last would
-        have that of the end, so that no update has a rate of 0.
-        """
-        peak, start, end = self.settings.learning_rate, self.settings.warmup_start_lr, self.settings.end_learning_rate
-        warmup = start + (peak - start) * (steps + 1) / max(1, self.warmup_steps)
-        return np.where(steps < self.warmup_steps, warmup, end + (peak - end) * self._shares_of_peak(steps))
-
-    def _shares_of_peak(self, steps: np.ndarray) -> np.ndarray:
-        """1 at the peak, 0 at the end."""
-        kind, first = self.settings.lr_schedule, self.warmup_steps
-        if kind == "constant":
-            return np.ones(len(steps))
-        if kind == "inverse-sqrt":
-            root = max(1, first)
-            return (root / np.maximum(root, root + steps - first)) ** 0.5
-        first = self.decay_start if kind == "wsd" else 0 if self.settings.lr_decay_from == "start" else first
-        remaining = np.clip((self.total_steps - steps) / max(1, self.total_steps - first), 0.0, 1.0)
-        if kind == "cosine":
-            return 0.5 * (1 - np.cos(np.pi * remaining))
-        return remaining**self.settings.lr_decay_power
 
 
 def decays(parameter_name: str) -> bool:

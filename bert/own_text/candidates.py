@@ -12,7 +12,7 @@ from bert.own_text.facts import MachineFacts, TextFacts
 from bert.own_text.length import Length
 from bert.own_text.request import TextRequest
 from bert.planning.estimates import rank_bytes
-from bert.samples.masking import MASKED_SHARE, predictions_of
+from bert.samples.settings import MASKED_SHARE, predictions_of
 
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 
@@ -245,8 +245,8 @@ def _architecture(
         if request.setting("model_type", sizes["model_type"]) == "modernbert":  # as many parameters in 3 matrices
             sizes |= {"intermediate_size": -(-2 * base.intermediate_size // 24) * 8, "layer_norm_eps": 1e-5}
             sizes["classifier_pooling"] = "mean"
-    given = {name: value for name in BertConfig.model_fields if (value := request.setting(name)) is not None}
-    return BertConfig(**{**sizes, **given})
+    requested = {name: value for name in BertConfig.model_fields if (value := request.setting(name)) is not None}
+    return BertConfig(**{**sizes, **requested})
 
 
 def place(
@@ -292,10 +292,10 @@ def _refuse_batch(batch: int | None, micro: int, ranks: int, has_begun: bool) ->
     """Raises ValueError for a global batch that the ranks do not divide; a run that has begun keeps its own."""
     if not batch or batch % (one_pass := ranks * micro) == 0:
         return
-    remedy = f"--global-batch-size {-(-batch // one_pass) * one_pass}, or other --num-processes"
+    remedy = f"--global-batch-size {-(-batch // one_pass) * one_pass}, or other --num-gpus"
     if has_begun:
         fits = [number for number in range(1, ranks) if batch % (number * micro) == 0]
-        remedy = f"--num-processes {fits[-1]}" if fits else "a --batch-size that divides it"
+        remedy = f"--num-gpus {fits[-1]}" if fits else "a --batch-size that divides it"
     raise ValueError(
         f"global_batch_size={batch} must be a multiple of batch_size x ranks = {micro} x {ranks}; pass {remedy}"
     )

@@ -97,6 +97,7 @@ TOKENS_PER_PARAMETER = 20.0
 # Tokens of text for each of those parameters: with fewer, EPOCHS do not bring enough; a rule of thumb.
 TEXT_TOKENS_PER_PARAMETER = 0.4
 EPOCHS = 40.0  # most passes over the text that still pay; BERT made about 40 (Devlin et al., 2019)
+LITTLE_TEXT = 100_000  # tokens; with fewer a language is hardly learned, and no loss can be expected (MEASUREMENTS.md)
 DROPOUT_FROM_EPOCHS = 20.0  # below it dropout only slows small models down; anchor: the quickstart has none
 DROPOUT = 0.1  # Devlin et al., 2019
 DROPOUT_COST = 1.16  # times the time of an update of a small model on a CPU; measured for the quickstart
@@ -153,3 +154,7 @@ EVALUATED_SEQUENCES = {"cpu": 1_000, "gpu": 2_048}  # in each, if the text has s
 # counts. On 90 kB the loss rose with the rate after the first evaluation and fell below it from a quarter on.
 EARLY_STOPPING, EARLY_STOPPING_FROM = 5, 0.25
 EVALUATION_COST = 0.4  # seconds of an evaluated sequence, as a share of those of a trained one
+
+# Of text that a plan only assumes (--words): English prose, with the space after a word, in articles of Wikipedia.
+CHARACTERS_OF_A_WORD, WORDS_OF_A_DOCUMENT = 6, 500
+CORES_OF_A_GPU, MEMORY_OF_A_CORE = 8, 4 << 30  # of a machine that a plan only names

@@ -10,7 +10,7 @@ import psutil
 
 from bert.conversion.vocabularies import write_vocabulary
 from bert.jobs.making import REPORT_NAME, Products, Run
-from bert.launching.process_runner import module_command
+from bert.launching.processes import module_command
 from bert.own_text import constants
 from bert.own_text.facts import fingerprint
 from bert.own_text.plan import TextPlan
@@ -145,12 +145,12 @@ def prepare(
     Raises:
         ValueError: data of a training that has begun are gone, and the files that they were made of too.
     """
-    given, source = _given_vocabulary(request), files
+    vocabulary, source = _given_vocabulary(request), files
     if request.tokens is not None:
         content = request.tokens.vocabulary.file_content()
-        if not given.exists() or (not keep_existing and given.read_bytes() != content):
-            given.parent.mkdir(parents=True, exist_ok=True)
-            write_vocabulary(given.parent, request.tokens)
+        if not vocabulary.exists() or (not keep_existing and vocabulary.read_bytes() != content):
+            vocabulary.parent.mkdir(parents=True, exist_ok=True)
+            write_vocabulary(vocabulary.parent, request.tokens)
         source += f" vocabulary {hashlib.sha256(content).hexdigest()[:16]} {request.add_words or 0}"
     todo = commands(request, plan, config)
     needed = [product for _, _, product in todo if product.name != REPORT_NAME]  # not the imported text itself

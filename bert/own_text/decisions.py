@@ -4,11 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
+from bert.config.architecture import BertConfig
 from bert.own_text.candidates import ModelCandidate
 from bert.own_text.facts import MachineFacts, TextFacts
 from bert.own_text.request import TextRequest
+from bert.planning.estimates import checkpoint_bytes
 from bert.tokenization.normalization import Normalization
+from data.preprocessing.estimates import own_text_bytes
 
+_CHECKPOINTS = 6  # on the disk at once: three kept, the best, before the decay, being written
 Value = TypeVar("Value")
 GIVEN = "as given"
 
@@ -186,3 +190,13 @@ def short_number(number: float) -> str:
         if number >= size:
             return f"{number / size:.3g} {unit}"
     return f"{number:.0f}"
+
+
+def disk_bytes(num_bytes: int, copies: int, model: BertConfig) -> float:
+    """The imported text, its shards and the checkpoints of a training.
+
+    Args:
+        num_bytes: of the text.
+        copies: of it in the shards.
+    """
+    return own_text_bytes(num_bytes, copies) + _CHECKPOINTS * checkpoint_bytes(model)

@@ -31,6 +31,7 @@ class TextFacts:
         distinct_characters: different ones; they are the least that a vocabulary must hold.
         num_bytes: in UTF-8.
         is_chinese: it is written in Chinese characters, and is not Japanese.
+        language: one that ends sentences as the text does, by its script.
         case: that keeps its letters, and why.
         cutter: the segmenter without which it has no words; "" if it needs none.
         characters_per_token: of a sample, with a vocabulary of `sampled_tokens`; None: not measured.
@@ -49,6 +50,7 @@ class TextFacts:
     num_bytes: int
     is_estimate: bool = False
     is_chinese: bool = False
+    language: str = "en"
     case: Normalization = UNCASED
     why_case: str = ""
     cutter: str = ""
@@ -66,12 +68,14 @@ class TextFacts:
         if len(parts) == 1:
             return counted[0]
         names = ("files", "documents", "words", "characters", "num_bytes")
+        largest = max(counted, key=lambda part: part.num_bytes)
         cased = next((part for part in counted if part.case == CASED), counted[0])
         return TextFacts(
             **{name: sum(getattr(part, name) for part in counted) for name in names},
             distinct_characters=max(part.distinct_characters for part in counted),
             is_estimate=any(part.is_estimate for part in counted),
-            is_chinese=max(counted, key=lambda part: part.num_bytes).is_chinese,
+            is_chinese=largest.is_chinese,
+            language=largest.language,
             case=cased.case,
             why_case=cased.why_case,
             cutter=min((part.cutter for part in counted if part.cutter), default=""),  # icu cuts all
@@ -104,23 +108,24 @@ def text_facts(
         The counts, the groups of the documents, and a sample of the text.
     """
     begun = time.process_time()
-    found = survey(paths, reading, follow_links, "text")
-    print(*found.lines(), sep="\n", flush=True)
+    counts = survey(paths, reading, follow_links, "text")
+    print(*counts.lines(), sep="\n", flush=True)
     facts = TextFacts(
-        files=found.files.total() * found.every,
-        documents=found.scaled(found.documents.total()),
-        words=found.scaled(found.script.words),
-        characters=found.scaled(found.script.characters),
-        distinct_characters=len(found.alphabet),
-        num_bytes=found.scaled(found.text_bytes),
-        is_chinese=found.script.is_chinese(),
-        case=found.script.case(),
-        why_case=found.script.why(),
-        cutter=found.script.cutter(),
-        is_estimate=found.scale > 1.0,
-        reading_seconds=found.scale * (time.process_time() - begun),
+        files=counts.files.total() * counts.every,
+        documents=counts.scaled(counts.documents.total()),
+        words=counts.scaled(counts.script.words),
+        characters=counts.scaled(counts.script.characters),
+        distinct_characters=len(counts.alphabet),
+        num_bytes=counts.scaled(counts.text_bytes),
+        is_chinese=counts.script.is_chinese(),
+        language=counts.script.language(),
+        case=counts.script.case(),
+        why_case=counts.script.why(),
+        cutter=counts.script.cutter(),
+        is_estimate=counts.scale > 1.0,
+        reading_seconds=counts.scale * (time.process_time() - begun),
     )
-    return facts, found.groups, found.sample
+    return facts, counts.groups, counts.sample
 
 
 def fingerprint(paths: Sequence[Path], follow_links: bool = False, source_code: bool = False) -> str:
@@ -143,6 +148,7 @@ class MachineFacts:
         memory_bytes: free memory of the machine.
         disk_bytes: free on the disk of the output folder.
         segmenter: of Chinese words that is installed; "" without one.
+        is_planned: it is another machine, whose memory, cores and disk are assumed.
         note: why a device that is there is not used; "" otherwise.
     """
 
@@ -154,6 +160,7 @@ class MachineFacts:
     gpu_bytes: int = 0
     note: str = ""
     segmenter: str = ""
+    is_planned: bool = False
 
     def device(self, asked: str) -> str:
         """cpu or gpu, by --device."""

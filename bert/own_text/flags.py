@@ -1,11 +1,11 @@
 """The settings of a pre-training on own text (`--text FOLDER`), beside those of every training, and their flags."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from bert.config.flags import add_flag, flag_name, flat_fields
+from bert.config.flags import Flag, flat_fields, name_on_command_line
 from bert.config.settings_base import Settings
 from bert.pretraining.recipes import evening
 from bert.tokenization.segmentation import Segmenter
@@ -20,7 +20,9 @@ class TextSettings(Settings):
     duplicate_factor: int | None = Field(
         None, ge=1, description="sentence pairs made of each document; none: 5, of much text 1"
     )
-    lang: str | None = Field(None, description="language of the text, such as de; none: zh for Chinese text, else en")
+    lang: Annotated[str | None, Flag(name="--language", hidden_aliases=("--lang",))] = Field(
+        None, description="language of the text, such as de; none: as its script tells, en for Latin letters"
+    )
     word_segmenter: Literal["auto", Segmenter, "none"] = Field(
         "auto",
         description="jieba finds the words of Chinese text, which masks then cover whole; icu cuts Thai, Lao, Khmer, "
@@ -75,7 +77,7 @@ class OwnText(Settings):
     text: TextSettings = TextSettings()
 
 
-TEXT_FLAGS = ("text", "replay", *flat_fields(OwnText))
+TEXT_FLAGS = ("text", "words", "replay", *flat_fields(OwnText))
 
 
 def is_evening(flags: Mapping[str, Any]) -> bool:
@@ -85,7 +87,7 @@ def is_evening(flags: Mapping[str, Any]) -> bool:
 
 def is_about_own_text(flags: Mapping[str, Any]) -> bool:
     """Whether the flags of a launch name the recipe or text."""
-    return is_evening(flags) or "text" in flags
+    return is_evening(flags) or "text" in flags or "words" in flags
 
 
 def add_text_flags(parser: Any) -> None:
@@ -94,14 +96,18 @@ def add_text_flags(parser: Any) -> None:
     several = {"nargs": "+", "action": "extend", "metavar": "PATH"}
     text = "train on the files of these folders, or NAME=WEIGHT:PATH"
     parser.add_argument("--text", **several, help=text)
+    text = "plan for so much English text (120M, 1.5B) without reading any; with --plan or --dry-run"
+    group.add_argument("--words", metavar="NUMBER", help=text)
     text = "with --from-pretrained-params: general text, against forgetting"
     group.add_argument("--replay", **several, help=text)
     for name, (_, field) in flat_fields(OwnText).items():
-        add_flag(group, name, field)
+        parser.add_setting(group, name, field)
 
 
 def refuse_without_text(flags: Mapping[str, Any]) -> None:
     """Raises ValueError for a flag of own text where there is no --text."""
+    fields = flat_fields(OwnText)
     for name in TEXT_FLAGS:
         if name in flags:
-            raise ValueError(f"{flag_name(name)} is for own text; pass --text FOLDER with it, or drop it")
+            typed = name_on_command_line(name, fields[name][1]) if name in fields else f"--{name}"
+            raise ValueError(f"{typed} is for own text; pass --text FOLDER with it, or drop it")

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from bert.conversion.locating import resolve
-from bert.conversion.model_description import tokenizer_warnings
 from bert.conversion.reading import read_pretrained
 from bert.conversion.tensor_names import heads_of
+from bert.conversion.tokenizer_settings import tokenizer_warnings
 from bert.conversion.vocabularies import Tokens, find_tokens
 from bert.own_text.facts import Weights
 from bert.own_text.request import TextRequest

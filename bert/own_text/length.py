@@ -27,9 +27,9 @@ class Length:
     finish_in: float | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        given = [f"--{name.replace('_', '-')}={value:g}" for name, value in self._limits().items() if value is not None]
-        if len(given) > 1:
-            raise ValueError(f"{given[0]} and {given[1]} both decide how long to train; give one of them")
+        flags = [f"--{name.replace('_', '-')}={value:g}" for name, value in self._limits().items() if value is not None]
+        if len(flags) > 1:
+            raise ValueError(f"{flags[0]} and {flags[1]} both decide how long to train; give one of them")
 
     def _limits(self) -> dict[str, float | None]:
         return {"hours": self.hours, "epochs": self.epochs, "max_steps": self.max_steps}
@@ -111,10 +111,11 @@ class Length:
         if finished is None:
             return False
         before = finished._limits()
-        return all(
-            asked is None or ((had := before[name]) is not None and asked <= had)
-            for name, asked in self._limits().items()
-        )
+        for name, requested in self._limits().items():
+            trained = before[name]
+            if requested is not None and (trained is None or requested > trained):
+                return False
+        return True
 
     def doubled(self, hours: float) -> tuple[str, str]:
         """The flag and the value that train twice as long; hours: that were planned or used."""

@@ -94,7 +94,7 @@ def plan_of(decisions: Decisions) -> TextPlan:
         ranks=decisions.candidate.placement.ranks,
         held_out_fraction=data.held_out.value,
         duplicate_factor=data.duplicate_factor,
-        language=request.lang or ("zh" if text.is_chinese else "en"),  # whose rules end its sentences
+        language=request.lang or ("zh" if text.is_chinese else text.language),  # whose rules end its sentences
         segmenter=data.segmenter,
         bin_size=decisions.batch.bin_size,
         updates=decisions.training.updates,

@@ -3,25 +3,28 @@
 import dataclasses
 from collections.abc import Iterator
 from itertools import zip_longest
+from pathlib import Path
 from textwrap import wrap
 
 from bert.config.architecture import BertConfig
 from bert.config.flags import flag_name
 from bert.own_text import constants
 from bert.own_text.candidates import Placement, layer_parameters
-from bert.own_text.decisions import GIVEN, Decisions, short_number
+from bert.own_text.decisions import GIVEN, Decisions, disk_bytes, short_number
 from bert.own_text.facts import MachineFacts
 from bert.own_text.length import Length
 from bert.own_text.plan import PlanRow, TextPlan, plan_of
-from bert.own_text.plan_warnings import warnings_of
+from bert.own_text.plan_warnings import disk_warning, is_disk_warning, warnings_of
 from bert.own_text.request import TextRequest
 from bert.own_text.sources import REPLAY
 from bert.pretraining.expectation import ERROR, is_measured, nats_below_frequency
 from bert.reporting.progress import duration
-from bert.samples.masking import MASKED_SHARE
+from bert.samples.settings import MASKED_SHARE
 
 _EARLY_STOPPING, _DEVICE, _RANKS, _MICRO_BATCH = "early stopping", "device", "ranks", "micro-batch"
+_DISK = "disk"
 _WIDTHS = (14, 25, 25, 30)  # of the table's columns; a line of it has at most 100 characters
+_LEAST_MEASURED = f"the loss was measured from {constants.LITTLE_TEXT:,} tokens on"
 _LENGTH_ROWS = _UPDATES, _EPOCHS, _TIME, _EXPECTED = "updates", "epochs", "time", "expected"
 
 
@@ -35,9 +38,9 @@ def table(plan: TextPlan, request: TextRequest, has_begun: bool = False) -> str:
     if has_begun:
         rows = {name: row for name, row in rows.items() if name.partition(":")[0] not in _LENGTH_ROWS}
         rows |= {row.name: row for row in _rows_of_this_command(request)}
-    shown = " ".join(row.flag for row in rows.values())
+    flags = " ".join(row.flag for row in rows.values())
     for name, value in request.settings.items():
-        if (flag := flag_name(name)) not in shown and name not in BertConfig.model_fields:
+        if (flag := flag_name(name)) not in flags and name not in BertConfig.model_fields:
             rows[flag] = PlanRow(flag[2:], str(value), GIVEN, flag)
     lines = list[str]()
     for row in [("", "choice", "why", "flag"), *map(dataclasses.astuple, rows.values())]:
@@ -71,7 +74,21 @@ def on_devices(plan: TextPlan, placement: Placement, machine: MachineFacts, requ
     """The plan of a run that has begun, perhaps elsewhere, with the settings and rows of these devices."""
     plan = plan.placed(placement, request)
     rows = {row.name: row for row in plan.choices} | device_rows(plan, placement, machine, request)
-    return dataclasses.replace(plan, choices=tuple(rows.values()))
+    need = disk_bytes(plan.num_bytes, plan.duplicate_factor, plan.network().model)
+    rows[_DISK] = _disk_row(need, machine)
+    warnings = [warning for warning in plan.warnings if not is_disk_warning(warning)]
+    warnings += disk_warning(need - _size_of(request.output_dir), machine)
+    return dataclasses.replace(plan, choices=tuple(rows.values()), warnings=tuple(warnings))
+
+
+def _disk_row(num_bytes: float, machine: MachineFacts) -> PlanRow:
+    free = "on that machine" if machine.is_planned else f"{machine.disk_bytes / 1e9:,.0f} GB free"
+    return PlanRow(_DISK, f"about {num_bytes / 1e9:,.2f} GB", free, "--output-dir")
+
+
+def _size_of(folder: Path) -> int:
+    """Bytes of the files that are there."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def device_rows(
@@ -80,6 +97,8 @@ def device_rows(
     """The rows of the devices, by their names. They do not decide what is learned."""
     ranks, network = placement.ranks, plan.network()
     where = f"{machine.gpus} here" if placement.device == "gpu" else f"no GPU here{machine.note}"
+    if machine.is_planned:
+        where = "as --hardware says"
     where += "; mixed precision" if network.precision.amp else "; float32"
     device, processes, each = f"{ranks} x {machine.gpu_name}", f"{ranks}", "one rank per GPU"
     if placement.device == "cpu":
@@ -89,7 +108,7 @@ def device_rows(
     need = f"about {network.rank_bytes(placement.device, micro) / 1e9:.1f} GB"
     rows = (
         PlanRow(_DEVICE, device, _why(request.setting("device"), where), "--device"),
-        PlanRow(_RANKS, processes, _why(request.num_processes, each), "--num-processes, --cpu-threads"),
+        PlanRow(_RANKS, processes, _why(request.num_processes, each), "--num-gpus, --cpu-threads"),
         PlanRow(_MICRO_BATCH, f"{micro:,} a rank", _why(request.setting("batch_size"), need), "--batch-size"),
     )
     return {row.name: row for row in rows}
@@ -106,7 +125,9 @@ def _text_rows(decisions: Decisions) -> Iterator[PlanRow]:
     text, request = decisions.text, decisions.request
     about = "about " if text.is_estimate else ""
     counts = f"{about}{text.extent()}, {text.num_bytes / 1e6:,.1f} MB, {text.documents:,} documents"
-    yield PlanRow("text", counts, f"{text.files:,} files; about {short_number(decisions.data.tokens)} tokens", "--text")
+    tokens, assumed = f"about {short_number(decisions.data.tokens)} tokens", request.assumed_words is not None
+    why = f"assumed English; {tokens}" if assumed else f"{text.files:,} files; {tokens}"
+    yield PlanRow("text", counts, why, "--words" if assumed else "--text")
     share, why = decisions.data.held_out
     held_out = f"{share:.1%} of the text" if share else "nothing, so no evaluation"
     yield PlanRow("held out", held_out, why, "--held-out-fraction")
@@ -161,8 +182,10 @@ def _model_rows(decisions: Decisions) -> Iterator[PlanRow]:
     size = f"{candidate.name}: {layers}, {model.num_parameters() / 1e6:,.1f} M parameters"
     yield PlanRow("model", size, GIVEN if request.model else why, flag)
     if (attention := candidate.settings().get("initial_attention")) is not None:
-        given = request.setting("initial_attention")
-        yield PlanRow("attention", f"begins with {given or attention}", _why(given, "measured"), "--initial-attention")
+        requested = request.setting("initial_attention")
+        yield PlanRow(
+            "attention", f"begins with {requested or attention}", _why(requested, "measured"), "--initial-attention"
+        )
     why = _why(request.setting("max_seq_length"), "short and long sequences from the first update on")
     yield PlanRow("lengths", f"up to {candidate.length} tokens, mixed", why, "--max-seq-length")
     batch, why = decisions.batch.size
@@ -217,9 +240,10 @@ def _rows_of_the_length(decisions: Decisions, plan: TextPlan) -> Iterator[PlanRo
     seconds = plan.seconds if length.hours is None else length.seconds()
     yield PlanRow(_TIME, duration(seconds), why, "--hours")
     if expected := _expected(decisions):
-        yield PlanRow(_EXPECTED, expected, f"+-{ERROR}; measured on other texts", "--hours")
-    free = f"{decisions.machine.disk_bytes / 1e9:,.0f} GB free"
-    yield PlanRow("disk", f"about {decisions.disk_bytes / 1e9:,.2f} GB", free, "--output-dir")
+        is_known = decisions.data.tokens >= constants.LITTLE_TEXT
+        why = f"+-{ERROR}; measured on other texts" if is_known else _LEAST_MEASURED
+        yield PlanRow(_EXPECTED, expected, why, "--hours")
+    yield _disk_row(decisions.disk_bytes, decisions.machine)
 
 
 def _source_rows(decisions: Decisions) -> Iterator[PlanRow]:
@@ -244,7 +268,10 @@ def _expected(decisions: Decisions) -> str | None:
     is_known = is_measured(candidate.model, *ways)
     if not decisions.evaluations.samples or candidate.rule is None or not is_known:
         return None
-    updates = decisions.training.updates
+    if decisions.data.tokens < constants.LITTLE_TEXT:
+        return "not known for so little text"
+    training, most_epochs = decisions.training, 1.1 * constants.EPOCHS  # more passes bring little
+    updates = round(training.updates * min(1.0, most_epochs / training.epochs))
     below = nats_below_frequency(rates.learning_rate.value, updates, rates.warmup_updates(updates))
     if below is None:
         return "hardly more than how frequent words are"

@@ -7,8 +7,11 @@ from bert.interpreter import install_command
 from bert.own_text import constants
 from bert.own_text.candidates import has_enough_text, layer_parameters
 from bert.own_text.decisions import Decisions, short_number
+from bert.own_text.facts import MachineFacts
 from bert.own_text.plan import TextPlan
-from bert.samples.masking import MASKED_SHARE
+from bert.samples.settings import MASKED_SHARE
+
+_FREE = "are free"
 
 
 def warnings_of(decisions: Decisions, plan: TextPlan) -> Iterator[str]:
@@ -37,11 +40,25 @@ def warnings_of(decisions: Decisions, plan: TextPlan) -> Iterator[str]:
             f"the held-out loss rests on about {masked:,.0f} masked tokens and is uncertain by {error:.2f} nats: pass "
             f"--held-out-fraction {math.ceil(share * 100) / 100:g}, or add text"
         )
-    if (need := decisions.disk_bytes) > 0.9 * machine.disk_bytes:
-        yield (
-            f"about {need / 1e9:,.1f} GB are needed and {machine.disk_bytes / 1e9:,.1f} GB are free: "
-            "free space, or pass --output-dir on another disk"
-        )
+    yield from disk_warning(decisions.disk_bytes, machine)
+
+
+def disk_warning(need: float, machine: MachineFacts) -> list[str]:
+    """The warning of too little disk space, if there is too little.
+
+    Args:
+        need: bytes that are still to be written.
+    """
+    if machine.is_planned or need <= 0.9 * machine.disk_bytes:
+        return []
+    return [
+        f"about {need / 1e9:,.1f} GB are needed and {machine.disk_bytes / 1e9:,.1f} GB {_FREE}: free space, or pass "
+        "--output-dir on another disk"
+    ]
+
+
+def is_disk_warning(warning: str) -> bool:
+    return _FREE in warning
 
 
 def _warnings_of_little_text(decisions: Decisions, plan: TextPlan) -> Iterator[str]:
@@ -61,7 +78,7 @@ def _warnings_of_little_text(decisions: Decisions, plan: TextPlan) -> Iterator[s
             "parameters in the layers: pass a smaller --config, or continue a published model "
             "(--from-pretrained-params)"
         )
-    if decisions.data.tokens < 100_000:
+    if decisions.data.tokens < constants.LITTLE_TEXT:
         yield (
             f"about {tokens} are little text to learn a language from: add text, or continue a "
             "published model (--from-pretrained-params)"

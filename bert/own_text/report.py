@@ -7,7 +7,7 @@ from typing import Any
 
 from bert.files import read_json
 from bert.interpreter import shell_command
-from bert.launching.process_runner import Runner
+from bert.launching.start_training import Runner
 from bert.own_text.plan import TextPlan
 from bert.own_text.sources import REPLAY
 from bert.pretraining.config import PretrainingConfig
@@ -21,7 +21,8 @@ _LITTLE = 0.3  # nats below the unigram entropy
 
 def result_lines(plan: TextPlan, config: PretrainingConfig) -> Iterator[str]:
     """What was chosen, what was learned, and where a better model is, if the last updates made it worse."""
-    model, summary, samples = config.model, read_json(config.stage_dir() / "summary.json"), sample_set(config)
+    model, summary = config.model, read_json(config.stage_dir() / "summary.json")
+    samples = sample_set(config.data.input_dir)
     updates, batch = summary.get("steps", 0), config.batch.resolved_global_batch_size(plan.ranks)
     passes = f", {updates * batch * plan.duplicate_factor / samples.num_samples:,.2f} epochs" if samples else ""
     yield (
@@ -65,15 +66,15 @@ def _learned(summary: Mapping[str, Any], config: PretrainingConfig) -> str:
     last, loss, entropy = summary.get("eval_masked_lm_loss"), _result_loss(summary), summary.get("unigram_entropy")
     if last is None or loss is None:
         return "nothing was held out to measure it on"
-    shown = f"held-out masked-LM loss {loss:.3f} nats"
+    sentence = f"held-out masked-LM loss {loss:.3f} nats"
     if loss != last and summary.get("ends_with_best"):
-        shown += f" after update {summary['best_step']:,}, which is the result (the last had {last:.3f})"
+        sentence += f" after update {summary['best_step']:,}, which is the result (the last had {last:.3f})"
     elif (accuracy := summary.get("eval_masked_lm_accuracy")) is not None:
-        shown += f", {accuracy:.1%} of masked tokens right"
+        sentence += f", {accuracy:.1%} of masked tokens right"
     if (initial := summary.get("initial_eval_masked_lm_loss")) is not None:
-        shown += f"; {initial:.3f} before the training"
+        sentence += f"; {initial:.3f} before the training"
     if entropy is None:
-        return shown
+        return sentence
     verdict = f"it uses what stands around a word, which is worth {entropy - loss:.2f} nats"
     if not loss < entropy:
         verdict = "it has learned nothing more yet. Train longer (--hours), or on more text"
@@ -83,7 +84,7 @@ def _learned(summary: Mapping[str, Any], config: PretrainingConfig) -> str:
     if now is not None and later is not None and not summary.get("stopped_early"):
         if loss - now <= ERROR and (longer := loss - now + later) > 0:
             verdict += f". Twice as long brings about {longer:.1f}"
-    return f"{shown}. Guessing by frequency alone: {entropy:.2f}; your model: {loss:.2f}: {verdict}"
+    return f"{sentence}. Guessing by frequency alone: {entropy:.2f}; your model: {loss:.2f}: {verdict}"
 
 
 def demonstrate(output_dir: Path, text: Path, script: Path, runner: Runner) -> None:

@@ -24,7 +24,7 @@ from bert.own_text.flags import OwnText, TextSettings, is_evening
 from bert.own_text.length import Length
 from bert.own_text.sources import TextSource, quoted_words, read_sources
 from bert.own_text.typed_settings import typed_settings
-from bert.planning.plan_inquiry import PLAN_FLAGS
+from bert.planning.plan_inquiry import PlanFlags, take_plan_flags
 from bert.pretraining.launch_settings import JobSettings, PretrainingLaunch
 from bert.pretraining.recipes import evening
 from bert.tokenization.segmentation import version_of
@@ -42,10 +42,11 @@ _CONTRADICTIONS = (  # flags, what --text does, the remedy
     (_WIKIPEDIA.split(), "makes its own shards", "drop it"),
     (_CHECKPOINTS, "resumes by itself", "drop it, and repeat the first command"),
     (("num_nodes", "node_rank", "master"), "trains on one machine", _ON_SHARDS),
-    (PLAN_FLAGS, "measures this machine", "pass --dry-run, which shows memory and time"),
     (_BATCHES, "counts its updates by one batch", _ON_SHARDS),
-    (("benchmark",), "measures the speed itself", "pass --dry-run, which shows it"),
+    (("benchmark",), "measures the speed itself", "drop it; the plan shows the speed"),
 )
+_ONE_MACHINE = {"num_nodes": "1", "node_rank": "0"}  # values with which these flags contradict nothing
+_MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}  # of --words
 _NEEDS_WEIGHTS = {
     "replay": "pass --text NAME=WEIGHT:PATH for each source",
     "add_words": "without weights the whole vocabulary is made of the text, so drop it",
@@ -64,6 +65,8 @@ class TextRequest(TextSettings):
         weights: what the pre-trained weights bring, read by `given_files`.
         shows_config: whether --show-config was passed: only the settings of the training are printed.
         words: the command line without the flags of its length.
+        assumed_words: words of text that a plan assumes instead of reading text; None: the text is read.
+        elsewhere: the hardware that --plan asks about; None: this machine.
         has_recipe_length: whether --max-steps comes from the recipe `evening`.
     """
 
@@ -84,6 +87,8 @@ class TextRequest(TextSettings):
     shows_config: bool = False
     words: tuple[str, ...] = ()
     has_recipe_length: bool = False
+    assumed_words: int | None = None
+    elsewhere: PlanFlags | None = None
 
     @model_validator(mode="after")
     def _known(self) -> "TextRequest":
@@ -130,6 +135,12 @@ def read_text_request(line: CommandLine) -> TextRequest:
         for name, value in line.training.items()
     }
     launcher, common, documentation = _with_recipe(line.launch, expanded)
+    elsewhere, words = None, None
+    with mistakes.noted():
+        _refuse(launcher, ("mean_padded_length",), "knows the lengths of its samples", "drop it")
+        elsewhere = take_plan_flags(launcher)
+    with mistakes.noted():
+        words = _assumed_words(line.launch)
     if common.pop("phase", None) == 2:
         mistakes.add(f"--phase2 {_ONE_PHASE}; drop it")
     with mistakes.noted():
@@ -146,8 +157,10 @@ def read_text_request(line: CommandLine) -> TextRequest:
     if (steps := settings.get("max_steps")) is not None and steps < 1:
         mistakes.add(f"max_steps={steps} must be at least 1; change --max-steps")
     mistakes.refuse()
-    sources = read_sources(launcher["text"], launcher.get("replay"), own.text.replay_share)
-    output_dir = Path(places["output_dir"] or _output_dir(sources[0].paths[0]))
+    sources: tuple[TextSource, ...] = (TextSource("", ()),)
+    if words is None:
+        sources = read_sources(launcher["text"], launcher.get("replay"), own.text.replay_share)
+    output_dir = Path(places["output_dir"] or (_output_dir(sources[0].paths[0]) if words is None else "results/text"))
     _refuse_output_in_text(output_dir, sources)
     lengths = {name: settings.pop(name, None) for name in ("epochs", "max_steps", "finish_in")}
     _refuse_unmeasured_stopping(settings, own.text.held_out_fraction)
@@ -166,19 +179,37 @@ def read_text_request(line: CommandLine) -> TextRequest:
         shows_config="show_config" in line.launch,
         words=_without_length(line.words),
         has_recipe_length=lengths["max_steps"] is not None and "max_steps" not in line.training,
+        assumed_words=words,
+        elsewhere=elsewhere,
     )
+
+
+def _assumed_words(launch: Mapping[str, Any]) -> int | None:
+    """The number of --words, such as 120M."""
+    typed = launch.get("words")
+    if typed is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmb]?)", str(typed).lower().replace(",", "").replace("_", ""))
+    if found is None or not float(found[1]):
+        raise ValueError(f"words={typed} must be a number of words above 0, such as 120M or 1.5B; change --words")
+    if "text" in launch or is_evening(launch):
+        given = "--text names some" if "text" in launch else f"--config {launch['config']} collects some"
+        raise ValueError(f"--words {typed} stands for text that is not there, and {given}; drop one of the two")
+    if not {"plan", "dry_run", "show_config"}.intersection(launch):
+        raise ValueError(f"--words {typed} is for a plan; pass --plan --hardware 8xA100-80GB, or --dry-run, with it")
+    return round(float(found[1]) * _MULTIPLES[found[2]])
 
 
 def _without_length(words: Iterable[str]) -> tuple[str, ...]:
     """The words without the flags that decide how long this start trains, and without their values."""
-    others, remaining = list[str](), iter(words)
+    words_left, remaining = list[str](), iter(words)
     for word in remaining:
         flag, equals, _ = word.partition("=")
         if flag.replace("_", "-") not in _LENGTH_FLAGS:
-            others.append(word)
+            words_left.append(word)
         elif not equals:
             next(remaining)  # its value
-    return tuple(others)
+    return tuple(words_left)
 
 
 def _with_recipe(
@@ -223,7 +254,7 @@ def _refuse_positional_and_phases(line: CommandLine) -> None:
 
 
 def _refuse_contradictions(launcher: Mapping[str, Any], common: Mapping[str, Any]) -> None:
-    given = {**launcher, **common}
+    given = {name: value for name, value in {**launcher, **common}.items() if value != _ONE_MACHINE.get(name)}
     for names, rule, remedy in _CONTRADICTIONS:
         _refuse(given, names, rule, remedy)
     if "from_pretrained_params" in given:

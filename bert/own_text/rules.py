@@ -21,6 +21,7 @@ from bert.own_text.decisions import (
     Speeds,
     Training,
     choose,
+    disk_bytes,
     short_number,
 )
 from bert.own_text.facts import MachineFacts, TextFacts
@@ -28,8 +29,7 @@ from bert.own_text.length import Length
 from bert.own_text.request import TextRequest
 from bert.own_text.sources import REPLAY
 from bert.own_text.words import normalization_of
-from bert.planning.estimates import checkpoint_bytes
-from data.preprocessing.estimates import own_text_bytes, own_text_seconds
+from data.preprocessing.estimates import own_text_seconds
 
 _BINS = 4
 _LEAST_SAMPLES_IN_A_BIN = 50  # times the global batch: with fewer, a bin's last batches are too rare
@@ -37,7 +37,6 @@ _EVALUATION_SHARE = 0.05  # of the time
 _LEAST_UPDATES = 200  # the batch is not so large that a training makes fewer
 _LEAST_BATCHES_OF_TEXT = 8  # nor so large that the shards have fewer
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-_CHECKPOINTS = 6  # on the disk at once: three kept, the best, before the decay, being written
 
 
 def decide(
@@ -84,7 +83,6 @@ def _decide_for(
     training = expect_training(request, candidate, data, batch, speeds.of_models[candidate.name], overhead)
     rates = decide_rates(request, candidate, batch)
     request.length.refuse_schedule(rates.schedule.value)
-    data_bytes = own_text_bytes(text.all_bytes(), data.duplicate_factor)
     return Decisions(
         text=text,
         machine=machine,
@@ -97,7 +95,7 @@ def _decide_for(
         rates=rates,
         evaluations=decide_evaluations(request, candidate, data, training),
         speed_is_measured=speeds.is_measured,
-        disk_bytes=data_bytes + _CHECKPOINTS * checkpoint_bytes(candidate.model),
+        disk_bytes=disk_bytes(text.all_bytes(), data.duplicate_factor, candidate.model),
     )
 
 
@@ -204,7 +202,7 @@ def expect_training(
     updates = _updates(length, _sequences_in_time(length, data, speed, overhead), size)
     dropouts = decide_dropouts(request, candidate, epochs=updates * size / data.samples)
     is_slower = candidate.has_free_dropout() and candidate.placement.device == "cpu" and any(dropouts.value.values())
-    if is_slower and not length.max_steps:
+    if is_slower:
         speed /= constants.DROPOUT_COST
         updates = _updates(length, _sequences_in_time(length, data, speed, overhead), size)
     sequences = updates * size

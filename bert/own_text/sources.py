@@ -110,16 +110,16 @@ def quoted_words(words: Sequence[str | Path]) -> str:
 
     Files that are all of a folder, or all with the suffix of the first, become the pattern that lists them.
     """
-    shown = list[str]()
+    quoted = list[str]()
     for folder, group in itertools.groupby(map(str, words), lambda one: os.path.isfile(one) and os.path.dirname(one)):
         files, place = list(group), os.path.join(folder or "", "")
         for suffix in (os.path.splitext(files[0])[1], "") if len(files) > 1 else ():
             if sorted(files) == sorted(glob.glob(f"{glob.escape(place)}*{suffix}")):
-                shown.append(f"{shlex.quote(place) if place else ''}*{suffix}")
+                quoted.append(f"{shlex.quote(place) if place else ''}*{suffix}")
                 break
         else:
-            shown += map(shlex.quote, files)
-    return " ".join(shown)
+            quoted += map(shlex.quote, files)
+    return " ".join(quoted)
 
 
 def refuse_shared_groups(group_by: str | None, groups: Mapping[str, set[str]]) -> None:

@@ -3,26 +3,23 @@ each, or estimated from the machine."""
 
 import math
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from bert import REPOSITORY
 from bert.config.run_file import dump_yaml
 from bert.config.setting_sources import resolve_config
-from bert.files import read_json
+from bert.files import read_json, temporary_folder
 from bert.interpreter import shell_command
-from bert.launching.process_runner import start_process
-from bert.launching.ranks import Ranks
-from bert.launching.start_training import start_of_ranks
+from bert.launching.processes import start_process
+from bert.launching.ranks import Ranks, start_of_ranks
 from bert.own_text import constants
 from bert.own_text.candidates import ModelCandidate, Placement
 from bert.own_text.facts import MachineFacts
 from bert.planning.estimates import training_flops_per_sequence
 from bert.planning.hardware import Hardware
-from bert.planning.parts import load_parts, part_of
+from bert.planning.hardware_parts import load_parts, part_of
 from bert.planning.planner import update_time
 from bert.pretraining.entry import ENTRY
 
@@ -40,6 +37,29 @@ def estimate_speeds(candidates: Sequence[ModelCandidate], machine: MachineFacts)
         batch, hardware = config.batch.batch_size, Hardware(name, parts[name], 1, placement.ranks)
         seconds = update_time(config, hardware, batch, 1, candidate.mean_length()).total()
         speeds[candidate.name] = batch * placement.ranks / seconds
+    return speeds
+
+
+def speeds_on(
+    candidates: Sequence[ModelCandidate], hardware: Hardware, batches: Mapping[str, float]
+) -> dict[str, float]:
+    """Sequences per second of all devices, of every candidate with its batch, by the planner's arithmetic.
+
+    Args:
+        hardware: that --plan names.
+        batches: sequences of an update, by the names of the candidates.
+    """
+    speeds = dict[str, float]()
+    for candidate in candidates:
+        ranks = candidate.placement.ranks
+        of_rank = max(1, round(batches[candidate.name] / ranks))
+        micro = max(
+            size for size in range(1, min(of_rank, candidate.placement.most_sequences) + 1) if of_rank % size == 0
+        )
+        config = resolve_config(probe_settings(candidate, math.inf), ENTRY)
+        used = Hardware(hardware.name, hardware.part, 1, ranks)
+        update = update_time(config, used, micro, of_rank // micro, candidate.mean_length())
+        speeds[candidate.name] = of_rank * ranks / update.total()
     return speeds
 
 
@@ -69,7 +89,10 @@ def probe_settings(candidate: ModelCandidate, batch: float) -> dict[str, Any]:
     """
     placement, length = candidate.placement, candidate.length
     flops = training_flops_per_sequence(candidate.model, length, candidate.predictions())
-    usual = 64 if placement.device == "gpu" else 32 if 32 * flops < constants.FLOPS_OF_A_SECOND else 16
+    if placement.device == "gpu":
+        usual = 64
+    else:
+        usual = 32 if 32 * flops < constants.FLOPS_OF_A_SECOND else 16
     most = int(max(1, min(placement.most_sequences, usual, batch / placement.ranks)))
     dropout = (candidate.rule.dropout or 0.0) if candidate.rule is not None else constants.DROPOUT
     return {
@@ -96,15 +119,15 @@ def _slowness(seconds: float, placement: Placement) -> float:
 
 
 def _measure(configs: Mapping[str, str], placement: Placement) -> tuple[dict[str, float], float]:
-    with tempfile.TemporaryDirectory() as folder:
-        files = {name: Path(folder) / f"{name}.yaml" for name in configs}
+    with temporary_folder("speed") as folder:
+        files = {name: folder / f"{name}.yaml" for name in configs}
         for name, file in files.items():
             file.write_text(configs[name], encoding="utf-8")
-        target = Path(folder) / "speeds.json"
+        target = folder / "speeds.json"
         ranks = Ranks(num_processes=placement.ranks)
         devices = ranks.devices(placement.device)
         program, options = [_PROBE, target, *files.values()], ["--log_level", "CRITICAL"]
-        command, variables = start_of_ranks(ranks, placement.device, devices, Path(folder) / "log", program, options)
+        command, variables = start_of_ranks(ranks, placement.device, devices, folder / "log", program, options)
         variables["PYTHONSAFEPATH"] = "1"  # the folder of the probe has modules of common names
         begun = time.time()
         process = start_process(command, variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

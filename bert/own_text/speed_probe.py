@@ -73,7 +73,7 @@ def measure(config: PretrainingConfig, group: Group) -> tuple[float, float]:
 
 def _step(program: TrainingProgram, device: Device, feeding: Feeding, feed: dict[str, np.ndarray]) -> None:
     program.dropout.draw(device.scope, device.place, feed, np.uint64(0))
-    feeding.run(feed)
+    device.executor.run(program.main, feed=feeding.arrays(feed), scope=device.scope)
     device.collective.any(False)  # on a GPU a step is finished only once something waits for it
 
 

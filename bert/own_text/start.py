@@ -51,15 +51,21 @@ def record_of(request: TextRequest, job: JobRecord, begun: float | None = None, 
             "another --output-dir, or delete that one"
         )
     plan, machine = before.plan, machine_facts(request.output_dir)
+    batch = plan.settings["global_batch_size"]
+    if (asked := request.setting("global_batch_size", batch)) != batch:  # before it is divided among ranks
+        raise ValueError(
+            f"global_batch_size={asked} differs from {batch} of the run in {request.output_dir}; drop "
+            "--global-batch-size, or pass another --output-dir"
+        )
     request.length.refuse_schedule(plan.settings["lr_schedule"])
-    placement = place(plan.network(), machine, request, plan.settings["global_batch_size"])
+    placement = place(plan.network(), machine, request, batch)
     before.plan = on_devices(plan, placement, machine, request)
     corpus.check_data(before.data, corpus.data_facts(request, before.plan), request.output_dir)
     return before
 
 
 def _new_record(request: TextRequest, used: float, begun: float, may_measure: bool) -> TextRecord:
-    text, machine = _read_text(request), machine_facts(request.output_dir)
+    text, machine = read_text(request), machine_facts(request.output_dir)
     candidates = list_candidates(text, machine, request)
     speeds = estimate_speeds(candidates, machine)
     if may_measure:
@@ -76,8 +82,12 @@ def _new_record(request: TextRequest, used: float, begun: float, may_measure: bo
     return TextRecord(text, machine, speeds, plan, corpus.data_facts(request, plan))
 
 
-def _read_text(request: TextRequest) -> TextFacts:
-    """The facts of all sources, by reading them."""
+def read_text(request: TextRequest) -> TextFacts:
+    """The facts of all sources, by reading them; of --words, those of usual English text."""
+    if (words := request.assumed_words) is not None:
+        size = constants.CHARACTERS_OF_A_WORD * words
+        documents = max(1, words // constants.WORDS_OF_A_DOCUMENT)
+        return TextFacts(1, documents, words, size, evening.USUAL_CHARACTERS, size, is_estimate=True)
     if request.documentation is not None and not request.paths()[0].exists():
         words, size = evening.USUAL_WORDS, evening.USUAL_BYTES
         print(

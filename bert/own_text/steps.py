@@ -4,7 +4,7 @@ The plan was made from the text, the machine and its speed. The data are made on
 end: the rate is stable until the last share of the time, in which it decays.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -13,8 +13,9 @@ from bert.exit_codes import INTERRUPTED, OK
 from bert.files import read_json
 from bert.help_parser import wrapped
 from bert.jobs.job import Execution, Job, Step
+from bert.jobs.training import Train
 from bert.launching.previous_run import is_done, newest_loop_state, newest_saved, without_effect
-from bert.launching.process_runner import module_command
+from bert.launching.processes import module_command
 from bert.launching.ranks import Ranks
 from bert.own_text import constants, corpus, report
 from bert.own_text.length import LEAST_SECONDS
@@ -22,7 +23,6 @@ from bert.own_text.record import TextRecord
 from bert.own_text.request import TextRequest
 from bert.own_text.start import checkpoint_steps, training_config
 from bert.pretraining.config import PretrainingConfig
-from bert.pretraining.phases import TrainPhase, phase_step
 from bert.reporting.progress import duration
 from bert.reporting.results import next_commands, show_figures
 from data.examples.documentation import FILE_NAME
@@ -35,9 +35,16 @@ def text_job(request: TextRequest, record: TextRecord, config: PretrainingConfig
         record: its plan is followed; what the training learns of its own length is kept in it.
     """
     ranks = Ranks(num_processes=record.plan.ranks)
-    step = phase_step(config, config, request.job, ranks, (TextData(request, record, config),))
-    known = {field.name: getattr(step, field.name) for field in fields(step)}
-    training = TextTraining(**known, text=request, record=record)
+    training = TextTraining(
+        script=request.job.script(),
+        config=config,
+        ranks=ranks,
+        data=(TextData(request, record, config),),
+        job_id=f"{request.job.job_name}_{config.stage()}",
+        log_file=request.job.log_file(config, ranks.world_size()),
+        text=request,
+        record=record,
+    )
     return Job("own text", request.output_dir, (training, TextResults(training)), ranks, request.length.hours)
 
 
@@ -96,9 +103,10 @@ class TextData(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextTraining(TrainPhase):
+class TextTraining(Train):
     """Trains on own text for the time, the epochs or the updates that were asked for."""
 
+    config: PretrainingConfig
     text: TextRequest
     record: TextRecord
 
@@ -116,6 +124,8 @@ class TextTraining(TrainPhase):
         record.length = length
         record.save(execution.record)
         config = self.settled(execution).config  # the shares of its schedule are of these updates
+        if seconds is not None and length.hours is not None:
+            config = config.ending_in(seconds)
         config = derive(config, finish_in=seconds, **self._start_before_the_decay(config))
         code = self.launch(config, execution)
         if code in (OK, INTERRUPTED):

@@ -1,6 +1,7 @@
 """What a start of a training on own text says first: its plan, and whether what is there can be continued."""
 
 from bert.config.run_file import dump_yaml
+from bert.config.unread_settings import unread_warnings
 from bert.help_parser import wrapped
 from bert.jobs.record import JobRecord
 from bert.launching.previous_run import refuse_other_run
@@ -23,7 +24,7 @@ def show(request: TextRequest, record: TextRecord, job: JobRecord) -> Pretrainin
     if request.weights is not None:
         head = "is kept" if "masked-LM head" in request.weights.heads else "is missing there and begins anew"
         print(f"The masked-LM head of {request.weights.path.name} {head}.")
-    for line in plan.warnings:
+    for line in (*plan.warnings, *unread_warnings(config, request.settings)):
         print(wrapped(f"warning: {line}"))
     if done:
         print(f"The training is at update {done:,}; {duration(job.used())} were used.")

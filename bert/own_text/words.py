@@ -11,12 +11,12 @@ from bert.own_text.facts import TextFacts
 from bert.own_text.request import TextRequest
 from bert.tokenization.library import text_tokenizer
 from bert.tokenization.normalization import Normalization
+from bert.tokenization.unknown import MOST_UNKNOWN_TO_TRAIN
 from data.preprocessing.problems import MOST_UNKNOWN, unknown_words
 from data.text.script_facts import case_of, segmenter_of
 from data.text.vocabulary_training import learn_vocabulary
 
 SAMPLED_TOKENS = 4_096  # of the vocabulary that is made of the sample, if none is given
-_MOST_UNKNOWN_WITH_TRAINING = 0.1  # share of the tokens; more of them leave too little to learn from
 
 
 def normalization_of(request: TextRequest, text: TextFacts) -> Normalization:
@@ -34,7 +34,7 @@ def normalization_of(request: TextRequest, text: TextFacts) -> Normalization:
             return case
     asked = case.word_segmenter if case.word_segmenter and request.word_segmenter == "auto" else request.word_segmenter
     cutter = segmenter_of(text.cutter, asked)
-    return dataclasses.replace(case, word_segmenter=cutter)
+    return dataclasses.replace(case, word_segmenter=cutter, equal_letters=True)
 
 
 def with_tokens(
@@ -53,7 +53,7 @@ def with_tokens(
             vocabulary = learn_vocabulary(lambda: iter(sample), SAMPLED_TOKENS, normalization=normalization)
     tokenizer = text_tokenizer(vocabulary, normalization)
     unknown = unknown_words(sample, tokenizer)
-    if unknown.share > _MOST_UNKNOWN_WITH_TRAINING:
+    if unknown.share > MOST_UNKNOWN_TO_TRAIN:
         raise ValueError(f"{unknown}; {_remedy(request, normalization)}")
     seconds, alone = time.monotonic() - begun, time.process_time() - begun_alone
     return dataclasses.replace(

@@ -9,9 +9,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bert.api import classify, encode, fill_mask, load_model, predict, pretrain, serve
+    from bert.api import (
+        Server,
+        classify,
+        convert,
+        encode,
+        export,
+        fill_mask,
+        load_model,
+        predict,
+        pretrain,
+        report,
+        serve,
+    )
 
-__all__ = ["__version__", "classify", "encode", "fill_mask", "load_model", "predict", "pretrain", "serve"]
+__all__ = [
+    "Server",
+    "__version__",
+    "classify",
+    "convert",
+    "encode",
+    "export",
+    "fill_mask",
+    "load_model",
+    "predict",
+    "pretrain",
+    "report",
+    "serve",
+]
 
 _HERE = Path(__file__).resolve().parent
 if not (_HERE / "bert").is_dir():  # an editable install

@@ -103,8 +103,8 @@ def activation_bytes_per_sequence(
     per_token += 2 * model.hidden_size * (model.hidden_dropout_prob > 0)
     per_token += scores * (model.attention_probs_dropout_prob > 0)
     logits = 2 * _FLOAT32 * num_predictions * model.padded_vocab_size()
-    others = width * model.hidden_size * (1 + fuse_attention) if recompute else per_token
-    return sequence_length * (per_token + (model.num_hidden_layers - 1) * others) + logits
+    per_recomputed_token = width * model.hidden_size * (1 + fuse_attention) if recompute else per_token
+    return sequence_length * (per_token + (model.num_hidden_layers - 1) * per_recomputed_token) + logits
 
 
 # Of a rank, beyond weights, gradients and moments. CPU: the framework, and the allocator's second copy of the

@@ -6,7 +6,7 @@ import re
 from typing import Literal
 
 from bert.config.architecture import BertConfig
-from bert.planning.parts import PARTS_FILE, Part, load_parts
+from bert.planning.hardware_parts import PARTS_FILE, HardwarePart, load_parts
 
 Unit = Literal["product", "fused attention", "memory"]
 Fusion = Literal["attention", "bias", "activation", "dropout_add", "qkv"]
@@ -17,7 +17,7 @@ class Hardware:
     """`num_nodes` machines of `devices_per_node` equal parts."""
 
     name: str  # of the part
-    part: Part
+    part: HardwarePart
     num_nodes: int
     devices_per_node: int
 
@@ -41,7 +41,7 @@ class Hardware:
         return moved / (slowest * 1e9)
 
 
-def parse_hardware(text: str, parts: dict[str, Part] | None = None) -> Hardware:
+def parse_hardware(text: str, parts: dict[str, HardwarePart] | None = None) -> Hardware:
     """`PART`, `GPUSxPART` or `NODESxGPUSxPART` -> hardware."""
     parts = load_parts() if parts is None else parts
     match = re.fullmatch(r"(?:(?:(\d+)x)?(\d+)x)?([A-Za-z].*)", text.strip())
@@ -78,7 +78,7 @@ class ProgramKind:
 
 
 @dataclasses.dataclass(frozen=True)
-class MicroBatch:
+class MicroBatchShape:
     """The work of one device in one micro-step: `batch_size` sequences, `num_predictions` tokens masked in each."""
 
     model: BertConfig
@@ -99,7 +99,7 @@ class Operator:
     unit: Unit
 
 
-def operators(work: MicroBatch) -> list[Operator]:
+def operators(work: MicroBatchShape) -> list[Operator]:
     """The operators that matter, those of the layers summed over the layers."""
     layers = work.model.num_hidden_layers
     summed = []
@@ -111,7 +111,13 @@ def operators(work: MicroBatch) -> list[Operator]:
 
 
 def _product(
-    name: str, work: MicroBatch, rows: float, inner: float, columns: float, count: float = 1, resident: bool = False
+    name: str,
+    work: MicroBatchShape,
+    rows: float,
+    inner: float,
+    columns: float,
+    count: float = 1,
+    resident: bool = False,
 ) -> Operator:
     """[rows, inner] x [inner, columns], `count` times; the backward pass has two products of the same size.
 
@@ -122,7 +128,7 @@ def _product(
     return Operator(name, 3 * 2 * rows * inner * columns * count, 3 * numbers * work.width * count, unit)
 
 
-def _layer_products(work: MicroBatch) -> list[Operator]:
+def _layer_products(work: MicroBatchShape) -> list[Operator]:
     model, length = work.model, work.sequence_length
     tokens, hidden, inner = work.batch_size * length, model.hidden_size, model.intermediate_size
     heads, fused = work.batch_size * model.num_attention_heads, "attention" in work.kind.fused
@@ -137,7 +143,7 @@ def _layer_products(work: MicroBatch) -> list[Operator]:
     ]
 
 
-def _layer_pointwise(work: MicroBatch) -> list[Operator]:
+def _layer_pointwise(work: MicroBatchShape) -> list[Operator]:
     """Operators bound by memory: how many numbers each reads and writes per number of its width, forward + backward.
 
     A dropout mask is a byte a number (half a float16).
@@ -171,7 +177,7 @@ def _layer_pointwise(work: MicroBatch) -> list[Operator]:
     ]
 
 
-def _outside_the_layers(work: MicroBatch) -> list[Operator]:
+def _outside_the_layers(work: MicroBatchShape) -> list[Operator]:
     """Embeddings, pooler and heads."""
     model = work.model
     hidden, vocab = model.hidden_size, model.padded_vocab_size()

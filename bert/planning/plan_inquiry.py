@@ -1,6 +1,6 @@
 """The flags --plan and --hardware, and the answer to them."""
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from bert.config.entry_point import Inquiry
 from bert.config.flags import add_flag, flag_name
 from bert.config.settings_base import Settings
 from bert.planning.hardware import parse_hardware
-from bert.planning.parts import PARTS_FILE, load_parts
+from bert.planning.hardware_parts import PARTS_FILE, load_parts
 from bert.planning.planner import Plan, gigabytes, make_plan, plan_report
 from bert.reporting.progress import duration
 
@@ -41,7 +41,7 @@ def _add_plan_flags(group: Any) -> None:
         add_flag(group, name, field)
 
 
-def _take_plan_flags(flags: MutableMapping[str, Any]) -> PlanFlags | None:
+def take_plan_flags(flags: MutableMapping[str, Any]) -> PlanFlags | None:
     """Remove the planner's flags from the flags of a command line; None without --plan."""
     planning = flags.pop("plan", False)
     values = {name: flags.pop(name) for name in PlanFlags.model_fields if name in flags}
@@ -54,8 +54,10 @@ def _take_plan_flags(flags: MutableMapping[str, Any]) -> PlanFlags | None:
     return PlanFlags(**values) if planning else None
 
 
-def plan_inquiry(settings_of: Callable[[Any, int], Any]) -> Inquiry:
-    """--plan; settings_of: (settings, number of devices) -> the settings that run there."""
+def plan_inquiry(
+    settings_of: Callable[[Any, int], Any], rows_of: Callable[[Any, int], Mapping[str, str]] = lambda *_: {}
+) -> Inquiry:
+    """--plan; settings_of: (settings, number of devices) -> the settings that run there; rows_of: and more rows."""
 
     def answer(flags: PlanFlags, configs: Sequence[Any], _: int) -> str:
         """The plans of runs that follow each other, and their sum."""
@@ -64,7 +66,8 @@ def plan_inquiry(settings_of: Callable[[Any, int], Any]) -> Inquiry:
         for config in (settings_of(config, hardware.world_size()) for config in configs):
             length = min(mean, config.data.max_seq_length) if mean and len(configs) > 1 else mean
             plans.append(make_plan(config, hardware, price_per_hour=price, mean_padded_length=length))
-            texts.append(plan_report(plans[-1], f"{config.stage()} of {config.run.bert_model}"))
+            rows = rows_of(config, hardware.world_size())
+            texts.append(plan_report(plans[-1], f"{config.stage()} of {config.run.bert_model}", rows))
         seconds = [time for plan in plans if (time := plan.seconds()) is not None]
         if len(seconds) == len(plans) > 1:
             disk = f", {gigabytes(sum(plan.disk_bytes for plan in plans))} of checkpoints at most"
@@ -72,4 +75,4 @@ def plan_inquiry(settings_of: Callable[[Any, int], Any]) -> Inquiry:
             texts.append(f"{'together':<11}{duration(sum(seconds))}{cost}{disk}")
         return "\n\n".join(texts)
 
-    return Inquiry(_add_plan_flags, _take_plan_flags, answer, title="plan")
+    return Inquiry(_add_plan_flags, take_plan_flags, answer, title="plan")

@@ -8,6 +8,8 @@ figures: `python -m tests.benchmarks.planner_check`.
 
 import dataclasses
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from bert.config.automatic import resolve_auto
@@ -20,7 +22,15 @@ from bert.planning.estimates import (
     most_checkpoint_bytes,
     training_flops_per_sequence,
 )
-from bert.planning.hardware import Fusion, Hardware, MicroBatch, ProgramKind, all_reduce_bytes, operators, update_bytes
+from bert.planning.hardware import (
+    Fusion,
+    Hardware,
+    MicroBatchShape,
+    ProgramKind,
+    all_reduce_bytes,
+    operators,
+    update_bytes,
+)
 from bert.reporting.progress import duration
 
 _LAYERS_OF_LARGE = 24  # update_overhead_ms is of BERT-large; an update has operators in proportion to the layers
@@ -40,8 +50,10 @@ class UpdateTime:
     lengthened: float = 1.0  # on several nodes, of which all wait for the slowest
 
     def total(self) -> float:
-        alone = self.micro_steps * (self.products + self.pointwise) + self.all_reduce + self.optimizer + self.overhead
-        return alone * self.lengthened
+        on_one_node = (
+            self.micro_steps * (self.products + self.pointwise) + self.all_reduce + self.optimizer + self.overhead
+        )
+        return on_one_node * self.lengthened
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +167,7 @@ def update_time(
     gemm = share.gemm if width == 2 else share.gemm_float32 or share.gemm
     rates = {"product": peak * 1e12 * gemm, "fused attention": peak * 1e12 * (share.attention or share.gemm)}
     bytes_rate = part.bandwidth * 1e9 * share.bandwidth
-    work = MicroBatch(model, batch_size, length, _predictions(config, length), width, kind)
+    work = MicroBatchShape(model, batch_size, length, _predictions(config, length), width, kind)
     seconds = [(op.unit, max(op.flops / rates.get(op.unit, math.inf), op.bytes / bytes_rate)) for op in operators(work)]
     gradients = all_reduce_bytes(model, half=micro_steps == 1 and precision.sums_in_half_precision())
     moved = update_bytes(
@@ -178,8 +190,8 @@ def _predictions(config: Any, length: float) -> float:
     return min(most, most * length / config.data.max_seq_length)
 
 
-def plan_report(plan: Plan, title: str) -> str:
-    """The plan as a table for the terminal."""
+def plan_report(plan: Plan, title: str, more: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The plan as a table for the terminal, with further rows of the task."""
     hardware, part, memory = plan.hardware, plan.hardware.part, plan.memory
     nodes = f"{hardware.num_nodes} node{'s' if hardware.num_nodes > 1 else ''}"
     parts = ", ".join(f"{name} {gigabytes(size)}" for name, size in dataclasses.asdict(memory).items())
@@ -190,6 +202,7 @@ def plan_report(plan: Plan, title: str) -> str:
         "memory": f"{gigabytes(memory.total())} a device: {parts}",
         "fits": _fit(plan),
         **(_time_rows(plan, plan.update) if plan.update else {}),
+        **more,
     }
     one, most = gigabytes(plan.checkpoint_bytes), gigabytes(plan.disk_bytes)
     rows["disk"] = f"{one} a checkpoint, {most} of checkpoints at most"

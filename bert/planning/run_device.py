@@ -10,7 +10,7 @@ from typing import TypeVar
 from bert.config.automatic import CPU, DeviceFeatures, resolve_auto
 from bert.config.training_settings import TrainingConfig
 from bert.planning.hardware import Hardware
-from bert.planning.parts import Part, load_parts, part_of
+from bert.planning.hardware_parts import HardwarePart, load_parts, part_of
 
 Config = TypeVar("Config", bound=TrainingConfig)
 Gpu = tuple[str, tuple[int, int]]  # its name as the driver has it, and its compute capability
@@ -30,7 +30,7 @@ class RunDevice:
 
     name: str
     features: DeviceFeatures
-    part: Part | None
+    part: HardwarePart | None
     origin: str
     is_assumed: bool = False
 

@@ -8,12 +8,13 @@ from pydantic import Field, model_validator
 
 from bert.config.batch_settings import PretrainingBatchSettings
 from bert.config.flags import ValueFlags
-from bert.config.settings_base import MayDiffer, MayGrow
-from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig
+from bert.config.setting_errors import check_all
+from bert.config.settings_base import MayDiffer, MayGrow, ReadWith
+from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig, derive
 from bert.files import unset_variable
 from bert.interpreter import install_command
-from bert.samples.masking import MASKED_SHARE, predictions_of
-from bert.samples.settings import LoaderSettings
+from bert.pretraining.epochs import sample_set
+from bert.samples.settings import MASKED_SHARE, LoaderSettings, predictions_of
 from bert.tokenization.vocabulary_files import check_vocabulary_file, vocabulary_copy
 
 
@@ -27,7 +28,7 @@ class DataSettings(LoaderSettings):
         "own", description="own; lddl: training reads the batches of NVIDIA's library, in its order (static masks)"
     )
 
-    eval_masked_lm_ratio: float = Field(
+    eval_masked_lm_ratio: Annotated[float, ReadWith("eval_dir")] = Field(
         MASKED_SHARE,
         gt=0,
         lt=1,
@@ -69,20 +70,22 @@ class PretrainingRunSettings(RunSettings):
     objective: Literal["mlm_nsp", "mlm"] = Field(
         "mlm_nsp", description="mlm_nsp: masked LM and next-sentence prediction, as BERT; mlm: masked LM alone"
     )
-    eval_samples: MayDiffer[int] = Field(2048, ge=1, description="held-out sequences of one evaluation, at most")
-    keep_best_checkpoint: MayDiffer[bool] = Field(
+    eval_samples: Annotated[MayDiffer[int], ReadWith("eval_dir")] = Field(
+        2048, ge=1, description="held-out sequences of one evaluation, at most"
+    )
+    keep_best_checkpoint: Annotated[MayDiffer[bool], ReadWith("eval_dir")] = Field(
         True, description="save when the held-out masked-LM loss is the lowest so far, and never prune that checkpoint"
     )
-    overfitting_evaluations: MayDiffer[int] = Field(
+    overfitting_evaluations: Annotated[MayDiffer[int], ReadWith("eval_dir")] = Field(
         3, ge=0, description="warn when this many evaluations in a row are above the lowest held-out loss; 0: off"
     )
-    early_stopping: MayDiffer[int] = Field(
+    early_stopping: Annotated[MayDiffer[int], ReadWith("eval_dir")] = Field(
         0,
         ge=0,
         description="end the phase after this many evaluations without a lower held-out loss, and take the weights "
         "with the lowest as its result; 0: off",
     )
-    early_stopping_from: MayDiffer[float] = Field(
+    early_stopping_from: Annotated[MayDiffer[float], ReadWith("early_stopping")] = Field(
         0.0,
         ge=0,
         le=1,
@@ -115,7 +118,7 @@ class PretrainingRunSettings(RunSettings):
         if self.early_stopping and not self.keep_best_checkpoint:
             raise ValueError(
                 f"early_stopping={self.early_stopping} ends with the best checkpoint, which keep_best_checkpoint=false "
-                "does not keep; pass --early-stopping 0, or drop --no-keep-best-checkpoint"
+                "does not keep; pass --early-stopping 0, or drop --no-keep-best"
             )
         return self
 
@@ -128,7 +131,11 @@ class PretrainingRunSettings(RunSettings):
 
 class PretrainingInitializationSettings(InitializationSettings):
     from_phase1_final_params: Path | None = Field(None, description="phase 2 starts with phase 1's weights here")
-    initial_attention: Literal["random", "neighbours"] = Field(
+    initial_attention: Annotated[
+        Literal["random", "neighbours"],
+        ReadWith("from_pretrained_params", values=(None,)),
+        ReadWith("from_phase1_final_params", values=(None,)),
+    ] = Field(
         "random",
         description="neighbours: random weights with which heads attend to the tokens before and after at once; "
         "given ones stay as they are",
@@ -200,11 +207,31 @@ class PretrainingConfig(TrainingConfig):
     def expects_fewer_steps(self) -> bool:
         return self.run.expected_steps is not None
 
+    def with_steps(self, num_samples: int, world_size: int) -> "PretrainingConfig":
+        """The settings with --max-steps in place of --epochs: the whole updates in so many passes over the samples."""
+        if self.run.epochs is None:
+            return self
+        steps = self.batch.schedule(world_size).steps(self.run.epochs * num_samples)
+        return derive(self, max_steps=max(1, steps), epochs=None)
+
+    def with_known_steps(self, world_size: int) -> "PretrainingConfig":
+        """`with_steps` if the shards are there; otherwise the settings as they are."""
+        samples = None if self.run.epochs is None else sample_set(self.data.input_dir)
+        return self if samples is None else self.with_steps(samples.num_samples, world_size)
+
+    def ending_in(self, seconds: float) -> "PretrainingConfig":
+        """The requested updates are the most, and the warm-up is a share of those that fit into the time."""
+        expected = self.run.expected_steps or self.run.max_steps
+        return derive(self, finish_in=seconds, expected_steps=expected)
+
     def num_predictions(self) -> int:
         return self.data.max_predictions_per_seq
 
     def vocabulary_file(self) -> Path:
         return self.data.vocab_file
+
+    def training_data(self) -> Path | None:
+        return self.data.input_dir
 
     def prepare_files(self) -> None:
         """Find a published vocabulary, `check_files`, then fetch the weights if they are a published model's."""
@@ -239,3 +266,22 @@ class PretrainingConfig(TrainingConfig):
             from bert.conversion.locating import resolve
 
             resolve(self.initialization.from_pretrained_params, weights=False)
+
+    def check_data(self) -> None:
+        """Refuse a vocabulary that does not fit the model, and shards that do not fit the masking.
+
+        What is not there is no mistake here: a step of the job may make or fetch it.
+        """
+
+        def check_vocabulary() -> None:
+            if self.data.vocab_file.exists():
+                check_vocabulary_file(self.data.vocab_file, self.model)
+
+        def check_shards() -> None:
+            for folder in (self.data.input_dir, self.data.eval_dir):
+                if folder is not None and folder.is_dir():
+                    from bert.samples.shards import check_masks  # loads the packages of all formats
+
+                    check_masks(folder, self.data.masking)
+
+        check_all([check_vocabulary, check_shards])

@@ -12,17 +12,22 @@ from bert.planning.plan_inquiry import plan_inquiry
 from bert.planning.planner import make_plan
 from bert.planning.run_device import RunDevice, run_device
 from bert.pretraining.config import LENGTHS, DataSettings, PretrainingConfig
-from bert.pretraining.epochs import sample_set, with_known_steps
+from bert.pretraining.epochs import sample_set
 from bert.pretraining.recipes import RECIPES
 from bert.reporting.progress import duration, megabytes
 from bert.runtime.topology import visible_gpus
-from bert.samples.masking import predictions_of
+from bert.samples.settings import predictions_of
+
+_WORDS_OF_WIKIPEDIA = 2.5e9  # English, without lists and tables (Devlin et al., 2019)
+# Words of text that a sample uses for each token of its longest length: about nine tenths of it are text that is read
+# once, the rest special tokens, short samples and random next sentences, and a word has about 1.3 WordPiece tokens.
+_WORDS_OF_A_TOKEN = 0.9 / 1.3
 
 
 def dry_run_report(config: PretrainingConfig, world_size: int) -> str:
     """The plan of a run as text: model, batches, tokens, epochs, memory and disk."""
     device = run_device(config, world_size, visible_gpus())
-    config = device.resolve(with_known_steps(config, world_size))
+    config = device.resolve(config.with_known_steps(world_size))
     run, data = config.run, config.data
     flops = training_flops_per_sequence(config.model, data.max_seq_length, data.max_predictions_per_seq)
     return report_text(
@@ -47,7 +52,7 @@ def _length(config: PretrainingConfig, flops: int, world_size: int) -> dict[str,
         unknown = f"as many as {epochs:g} epochs need, known once {config.data.input_dir} has shards"
         return {"steps": unknown, "arithmetic": a_sequence}
     sequences, peak = config.batch.schedule(world_size).sequences(steps), config.hardware.peak_tflops
-    samples = sample_set(config)
+    samples = sample_set(config.data.input_dir)
     ideal = ""
     if peak is not None:
         hours = flops * sequences / (peak * 1e12 * world_size) / 3600
@@ -57,6 +62,21 @@ def _length(config: PretrainingConfig, flops: int, world_size: int) -> dict[str,
         "steps": f"{steps:,} updates, {sequences:,} sequences, up to {sequences * config.data.max_seq_length:,} tokens",
         "epochs": known or f"known once {config.data.input_dir} has shards",
         "arithmetic": f"{a_sequence}, {flops * sequences:.3g} FLOP in all{ideal}",
+    }
+
+
+def epochs_row(config: PretrainingConfig, world_size: int) -> dict[str, str]:
+    """The row `epochs` of a plan: passes over the shards; without them, over English Wikipedia, and how to ask for
+    other text, of which a recipe for it would be another number."""
+    if config.run.epochs is not None or config.run.max_steps < 1:
+        return {}
+    sequences = config.batch.schedule(world_size).sequences(config.run.max_steps)
+    if samples := sample_set(config.data.input_dir):
+        return {"epochs": samples.describe(sequences)}
+    words = _WORDS_OF_A_TOKEN * config.data.max_seq_length * sequences
+    return {
+        "epochs": f"about {words / _WORDS_OF_WIKIPEDIA:,.3g} over English Wikipedia of {_WORDS_OF_WIKIPEDIA / 1e9:g} "
+        f"billion words, {words / 1e8:,.3g} over 100 million words; --words 120M --plan plans a training for such text"
     }
 
 
@@ -104,7 +124,7 @@ ENTRY = EntryPoint(
     recipes=RECIPES,
     usage="(--phase1 | --phase2 | --config NAME_OR_FILE) [flags]",
     description="Pre-train BERT on PaddlePaddle.",
-    inquiries=(dry_run_inquiry(dry_run_report), plan_inquiry(with_known_steps)),
+    inquiries=(dry_run_inquiry(dry_run_report), plan_inquiry(PretrainingConfig.with_known_steps, epochs_row)),
     rules=(
         Rule(given=LENGTHS, drops=LENGTHS),
         Rule(given=("masked_lm_ratio",), drops=("max_predictions_per_seq",)),

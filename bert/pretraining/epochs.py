@@ -5,9 +5,8 @@ A sample is a pair of sentences or a packed sequence in the shards. Text that wa
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from bert.config.training_settings import derive
-from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import read_manifest
 from bert.samples.mixture import read_mixture
 
@@ -28,9 +27,8 @@ class SampleSet:
         return f"{epochs:,.2f} epochs over {self.num_samples:,} samples{text}"
 
 
-def sample_set(config: PretrainingConfig) -> SampleSet | None:
-    """The training samples by the records beside the shards; None while there are no shards."""
-    folder = config.data.input_dir
+def sample_set(folder: Path) -> SampleSet | None:
+    """The samples of a folder of shards by the records beside them; None while there are no shards."""
     if not folder.exists():
         return None
     from bert.samples.shards import count_samples  # loads the packages of all formats
@@ -42,18 +40,3 @@ def sample_set(config: PretrainingConfig) -> SampleSet | None:
     manifest = read_manifest(folder / next(iter(read_mixture(folder) or {".": 1})))  # the sources are made alike
     pairs = manifest.settings.get("pairs") if manifest else None
     return SampleSet(num_samples, pairs.get("duplicate_factor", 1) if isinstance(pairs, dict) else 1)
-
-
-def with_steps(config: PretrainingConfig, num_samples: int, world_size: int) -> PretrainingConfig:
-    """The settings with --max-steps in place of --epochs: the whole updates in so many passes over the samples."""
-    epochs = config.run.epochs
-    if epochs is None:
-        return config
-    steps = config.batch.schedule(world_size).steps(epochs * num_samples)
-    return derive(config, max_steps=max(1, steps), epochs=None)
-
-
-def with_known_steps(config: PretrainingConfig, world_size: int) -> PretrainingConfig:
-    """`with_steps` if the shards are there; otherwise the settings as they are."""
-    samples = None if config.run.epochs is None else sample_set(config)
-    return config if samples is None else with_steps(config, samples.num_samples, world_size)

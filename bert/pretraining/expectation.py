@@ -8,7 +8,7 @@ import math
 
 from bert.config.architecture import BertConfig
 from bert.pretraining.config import PretrainingConfig
-from bert.samples.masking import MASKED_SHARE
+from bert.samples.settings import MASKED_SHARE
 
 _OFFSET, _GAIN = 1.5, 0.7  # nats, and nats for each e-fold of the sum of the rates
 ERROR = 0.9  # nats; twice the root mean square

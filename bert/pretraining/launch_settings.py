@@ -1,14 +1,17 @@
 """Settings of a pre-training's launch beside those of its phases: missing shards, the job."""
 
 import os
+import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
 from bert import REPOSITORY
+from bert.config.nvidia_image import own_checkout
 from bert.config.settings_base import Settings
 from bert.launching.settings import LaunchSettings
+from bert.pretraining.config import PretrainingConfig
 
 
 def _number(value: Any) -> Any:
@@ -43,12 +46,24 @@ class JobSettings(Settings):
     create_logfile: bool = Field(False, description="keep the output in a file as well")
     code_dir: Path = Field(REPOSITORY, description="checkout that holds run_pretraining.py")
 
-    def require_code(self) -> None:
-        """Raise ValueError if the checkout is another folder."""
-        if not (self.code_dir / "run_pretraining.py").is_file():
-            raise ValueError(
-                f"code_dir={self.code_dir} has no run_pretraining.py; name a checkout, such as {REPOSITORY}, or omit it"
-            )
+    @field_validator("code_dir")
+    @classmethod
+    def _not_of_an_image(cls, path: Path) -> Path:
+        return own_checkout(path)
+
+    def script(self) -> Path:
+        """What each rank runs."""
+        return self.code_dir / "run_pretraining.py"
+
+    def log_file(self, config: PretrainingConfig, world_size: int) -> Path | None:
+        """The file that keeps the output of a phase, as NVIDIA's script names it; None without --create-logfile."""
+        if not self.create_logfile:
+            return None
+        stamp = time.strftime("%y%m%d%H%M%S")
+        precision = "amp" if config.precision.amp else "tf32" if config.precision.tf32 == "on" else "fp32"
+        batch = config.batch.resolved_global_batch_size(world_size)
+        run = f"paddle_bert_pretraining_{config.stage()}_{precision}_gbs{batch}"
+        return config.run.output_dir / f"{self.job_name}.{run}.{stamp}.log"
 
 
 class PretrainingLaunch(LaunchSettings):

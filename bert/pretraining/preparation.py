@@ -9,12 +9,12 @@ from bert.exit_codes import OK
 from bert.interpreter import shell_command
 from bert.jobs.job import Execution, Step
 from bert.jobs.making import Make
-from bert.launching.process_runner import module_command
+from bert.launching.processes import module_command
 from bert.launching.ranks import Ranks
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.launch_settings import Preparation
 from bert.samples.manifest import MANIFEST_NAME, is_unfinished
-from bert.samples.masking import MASKED_SHARE
+from bert.samples.settings import MASKED_SHARE
 from data.download_vocabulary import provide_vocabulary
 
 
@@ -40,13 +40,14 @@ class MissingShards(Step):
         return self.config.data.input_dir
 
     def is_done(self, execution: Execution) -> bool:
-        return self._exist()
+        return self.exist()
 
-    def _exist(self) -> bool:
+    def exist(self) -> bool:
+        """Whether the folder has whole shards."""
         return _has_files(self.product) and not is_unfinished(self.product)
 
-    def check_here(self) -> None:
-        if self._exist():
+    def check(self, here: bool) -> None:
+        if self.exist() or not here:
             return
         folder, source, held_out = self.product, self.preparation.wikipedia_source, self.config.data.eval_dir
         if self.ranks.num_nodes > 1 and not self.for_all_nodes:
@@ -68,7 +69,7 @@ class MissingShards(Step):
             )
 
     def run(self, execution: Execution) -> int:
-        self.check_here()
+        self.check(here=True)
         preparation, data = self.preparation, self.config.data
         print(f"{self.product} has no shards: making them from {preparation.wikipedia_source}", flush=True)
         num_readers = max(1, data.num_workers) * self.ranks.world_size()

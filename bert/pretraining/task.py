@@ -1,17 +1,17 @@
 """Pre-training as a task: shards, the loader, held-out evaluation."""
 
 import logging
+import math
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from bert.conversion.model_description import Usage, usage_texts
+from bert.conversion.usage import Usage, usage_texts
 from bert.model.objectives import MaskedLMObjective, PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
-from bert.pretraining.epochs import sample_set, with_steps
-from bert.pretraining.expectation import expected_loss, judgement
+from bert.pretraining.epochs import sample_set
 from bert.runtime.distributed import Collective, Group
 from bert.samples.collation import MicroBatch
 from bert.samples.dataset import PretrainingDataset
@@ -60,9 +60,10 @@ class Pretraining(Task):
         normalization = Normalization.recorded(self._train.directory.made_with)
         self.texts = usage_texts(Usage(config.stage(), data.max_seq_length), normalization)
         self.fingerprint, self.evaluates = self._train.fingerprint, bool(self._held_out)
-        self._samples = samples = sample_set(config)
+        self.num_examples = sum(self._train.mix.values())
+        self._samples = samples = sample_set(config.data.input_dir)
         self._passes = samples.passes_over_text if samples and config.run.epochs_of == "text" else 1
-        config = self.config = with_steps(config, sum(self._train.mix.values()), group.world_size)
+        config = self.config = config.with_steps(sum(self._train.mix.values()), group.world_size)
         self.evaluates_first = self.evaluates
         if self._held_out:
             self.best_metric = BestMetric(
@@ -170,6 +171,8 @@ class HeldOutEvaluation(Evaluation):
             if part.name != ".":
                 metrics[f"eval_{part.name}_masked_lm_loss"] = of_part[HELD_OUT_LOSS]
         if self._unigram_entropy is not None:
+            from bert.pretraining.expectation import expected_loss, judgement  # only a rank that evaluates loads it
+
             expected = expected_loss(self._config, self._unigram_entropy, step, self._warmup)
             if expected is not None:
                 metrics[EXPECTED_LOSS] = expected
@@ -206,8 +209,9 @@ def evaluate_pretraining(
         if has_next_sentence:
             sums[4:] += [values["next_sentence_loss"] * sequences, values["next_sentence_correct"]]
     masked_lm, correct, tokens, sequences, next_sentence, next_correct = collective.sum(sums)
-    shares = {"masked_lm_loss": masked_lm / max(tokens, 1.0), "masked_lm_accuracy": correct / max(tokens, 1.0)}
+    masked, counted = tokens or math.nan, sequences or math.nan  # without tokens nothing is measured
+    shares = {"masked_lm_loss": masked_lm / masked, "masked_lm_accuracy": correct / masked}
     if has_next_sentence:
-        shares["next_sentence_loss"] = next_sentence / max(sequences, 1.0)
-        shares["next_sentence_accuracy"] = next_correct / max(sequences, 1.0)
+        shares["next_sentence_loss"] = next_sentence / counted
+        shares["next_sentence_accuracy"] = next_correct / counted
     return {f"eval_{name}": value for name, value in shares.items()} | {"eval_sequences": sequences}

@@ -48,6 +48,6 @@ def verdict(
     relation = f"is {'better' if gap > 0 else 'worse'} than" if abs(gap) > margin else "cannot be told from"
     where = f"{rows:,} {unit}" + (f" of {number:,} group{'s' * (number > 1)}" if groups is not None else "")
     wide = f" +- {margin:.3f}" if number > 1 else ", which one group does not decide"
-    shown = ", ".join(f"{metric.replace('_', ' ')} {mine[metric]:.3f} against {other[metric]:.3f}" for metric in mine)
-    sentence = f"{model} {relation} {name} on {where}: {shown} ({gap:+.3f}{wide})."
+    figures = ", ".join(f"{metric.replace('_', ' ')} {mine[metric]:.3f} against {other[metric]:.3f}" for metric in mine)
+    sentence = f"{model} {relation} {name} on {where}: {figures} ({gap:+.3f}{wide})."
     return sentence if gap > margin or mine[decisive] == 1 else f"{sentence} {remedy}."

@@ -58,8 +58,8 @@ class Tracker:
         """Add the run's figures, and end."""
         if self.writer is None:
             return
-        shown = ("training_sequences_per_second", "mfu", "skipped_steps")
-        self.write(final_step, finite({f"final/{name}": value for name, value in figures.items() if name in shown}))
+        names = ("training_sequences_per_second", "mfu", "skipped_steps")
+        self.write(final_step, finite({f"final/{name}": value for name, value in figures.items() if name in names}))
         self.end()
 
 

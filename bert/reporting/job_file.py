@@ -24,5 +24,5 @@ def read_job(output_dir: Path) -> dict[str, Any]:
 def job_facts(output_dir: Path, name: str) -> dict[str, Any]:
     """What the job in a folder remembers by this name; empty if it is nothing."""
     facts = read_job(output_dir).get("facts")
-    found = facts.get(name) if isinstance(facts, dict) else None
-    return found if isinstance(found, dict) else {}
+    fact = facts.get(name) if isinstance(facts, dict) else None
+    return fact if isinstance(fact, dict) else {}

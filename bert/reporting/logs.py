@@ -23,12 +23,12 @@ from bert import MESSAGES
 from bert.command_errors import discard_output
 from bert.files import write_atomically
 from bert.help_parser import WIDTH, wrapped
-from bert.reporting.progress import duration, metrics_line, progress
+from bert.reporting.progress import duration, figure, metrics_line, progress
 from bert.reporting.trackers import TRACKERS
 
 QUIET_STEPS = "BERT_QUIET_STEPS"  # environment variable of the ranks: whoever started them shows the steps
 _FINAL = (("steps", ","), ("final_loss", ".4f"), ("training_sequences_per_second", ",.1f"), ("e2e_train_time", ",.1f"))
-CONSOLE_METRICS = (("epochs", "{:.2f}"), ("loss", "{:.4f}"), ("learning_rate", "{:.2e}"), ("seqs_per_sec", "{:.1f}"))
+CONSOLE_METRICS = (("epochs", ".2f"), ("loss", ".4f"), ("learning_rate", ".2e"), ("seqs_per_sec", ".1f"))
 
 
 class Sink:
@@ -150,12 +150,13 @@ class Log:
 
     def train(self, step: int, epoch: int, metrics: dict[str, float], eta_seconds: float) -> None:
         self._metrics(step, epoch, metrics)
-        shown = "  ".join(f"{name} {form.format(metrics[name])}" for name, form in CONSOLE_METRICS if name in metrics)
+        logged = [(name, form) for name, form in CONSOLE_METRICS if name in metrics]
+        figures = "  ".join(f"{name} {figure(metrics[name], form)}" for name, form in logged)
         if self._bar is not None:
             left = "" if self.total_steps else f"  {duration(eta_seconds)} left"
-            self._console(lambda: self._bar.set_postfix_str(shown + left))
+            self._console(lambda: self._bar.set_postfix_str(figures + left))
         elif self._show_steps:
-            self._show(f"{self._position(step)}  {shown}  eta {duration(eta_seconds)}")
+            self._show(f"{self._position(step)}  {figures}  eta {duration(eta_seconds)}")
 
     def evaluation(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         """Held-out metrics after update `step`; their names start with `eval_`."""
@@ -187,7 +188,7 @@ class Log:
         self._line([], values)
         self._figures = values
         self.write_summary(values)
-        figures = [f"{name} {values[name]:{form}}" for name, form in _FINAL if values.get(name) is not None]
+        figures = [f"{name} {figure(values[name], form)}" for name, form in _FINAL if values.get(name) is not None]
         if figures and self._show_steps:  # otherwise who started this process shows them
             self._show("  ".join(figures))
 
@@ -244,14 +245,14 @@ class Log:
 
 def to_json(values: Any, indent: int | None = None) -> str:
     """Strict JSON: numbers that are not finite become null, numpy and paths become plain values."""
-    return json.dumps(_plain(values), indent=indent, allow_nan=False)
+    return json.dumps(_json_value(values), indent=indent, allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_json_value(item) for item in value]
     if hasattr(value, "item"):  # numpy scalars
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

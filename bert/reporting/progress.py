@@ -5,11 +5,13 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
-
-from tqdm import tqdm
+from typing import IO, TYPE_CHECKING, Any
 
 from bert.files import read_json
+from bert.printable import printable
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 PROGRESS_FILE = "progress.json"
 _SHARES = ("accuracy", "f1", "precision", "recall", "mfu")
@@ -31,8 +33,15 @@ def metric_form(name: str, all_names: Mapping[str, object] | None = None) -> str
 
 def metrics_line(metrics: Mapping[str, float]) -> str:
     """`masked_lm_loss 5.6250  masked_lm_accuracy 17.4%`."""
-    shown = (f"{name.removeprefix('eval_')} {value:{metric_form(name, metrics)}}" for name, value in metrics.items())
-    return "  ".join(shown)
+    figures = (
+        f"{name.removeprefix('eval_')} {figure(value, metric_form(name, metrics))}" for name, value in metrics.items()
+    )
+    return "  ".join(figures)
+
+
+def figure(value: float | None, form: str) -> str:
+    """The value in a format; `-` for None, NaN and infinity: nothing was measured."""
+    return "-" if value is None or not math.isfinite(value) else format(value, form)
 
 
 def duration(seconds: float) -> str:
@@ -67,7 +76,7 @@ def progress(
     items: Iterable | None = None,
     done: int = 0,
     terminal: IO[str] | None = None,
-) -> tqdm:
+) -> "tqdm":
     """A progress meter over `items`; without items the caller counts: `with progress(...) as meter: meter.update(n)`.
 
     Work of less than ten seconds writes nothing to a log.
@@ -78,6 +87,8 @@ def progress(
         done: what was finished before.
         terminal: where to draw the bar; None: standard error, which may be a log.
     """
+    from tqdm import tqdm  # not for --help
+
     tqdm.monitor_interval = 0  # its thread would be copied into worker processes
     place: dict[str, Any] = dict(file=terminal, dynamic_ncols=True)
     if terminal is None and not sys.stderr.isatty():
@@ -93,6 +104,16 @@ def progress(
         unit_scale=unit == "B",
         **place,
     )
+
+
+def announce(action: str, paths: Iterable[str | Path]) -> None:
+    """Print what is about to be read, before it is: `reading a.csv, 4.4 MB ...`. Goes to standard error."""
+    names = []
+    for path in map(Path, paths):
+        size = f", {megabytes(path.stat().st_size)}" if path.is_file() else ""
+        names.append(f"{printable(str(path))}{size}")
+    if names:
+        print(f"{action} {'; '.join(names)} ...", file=sys.stderr, flush=True)
 
 
 class RunProgress(threading.Thread):
@@ -115,7 +136,7 @@ class RunProgress(threading.Thread):
 
     def write(self, line: str) -> None:
         """Print a line above the bar."""
-        tqdm.write(line, file=sys.stdout)
+        self._bar.write(line, file=sys.stdout)
 
     def close(self) -> None:
         self._closing.set()
@@ -134,10 +155,10 @@ class RunProgress(threading.Thread):
             self._bar.set_description(self._title, refresh=False)
             self._bar.initial = self._bar.n = values["first_step"]
         self._bar.total = values["total_steps"]
-        shown = [] if values.get("loss") is None else [f"loss {values['loss']:.3f}"]
+        figures = [] if values.get("loss") is None else [f"loss {values['loss']:.3f}"]
         if values["total_steps"] is None and values["eta_seconds"] is not None:
-            shown.append(f"{duration(values['eta_seconds'])} left")
-        self._bar.set_postfix_str(", ".join(shown), refresh=False)
+            figures.append(f"{duration(values['eta_seconds'])} left")
+        self._bar.set_postfix_str(", ".join(figures), refresh=False)
         self._bar.update(values["step"] - self._bar.n)
 
 

@@ -10,6 +10,7 @@ damaged are reported as far as they can be read; `--list` only names the runs.
 import base64
 import html
 import io
+import math
 import re
 import sys
 import time
@@ -40,37 +41,37 @@ _MOST_COLUMNS = 6  # of runs in one table
 Rows = list[list[str]]
 
 
-class Block(NamedTuple):
+class ReportBlock(NamedTuple):
     html: str
     markdown: str
 
 
-def heading(title: str, level: int = 2) -> Block:
-    return Block(f"<h{level}>{html.escape(title)}</h{level}>", f"{'#' * level} {_escaped(title)}")
+def heading(title: str, level: int = 2) -> ReportBlock:
+    return ReportBlock(f"<h{level}>{html.escape(title)}</h{level}>", f"{'#' * level} {_escaped(title)}")
 
 
-def text(words: str) -> Block:
-    return Block(f"<p>{html.escape(words)}</p>", _escaped(words))
+def text(words: str) -> ReportBlock:
+    return ReportBlock(f"<p>{html.escape(words)}</p>", _escaped(words))
 
 
-def picture(title: str, png: bytes) -> Block:
+def picture(title: str, png: bytes) -> ReportBlock:
     uri = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-    return Block(f'<img alt="{html.escape(title)}" src="{uri}">', f"![{_escaped(title)}]({uri})")
+    return ReportBlock(f'<img alt="{html.escape(title)}" src="{uri}">', f"![{_escaped(title)}]({uri})")
 
 
-def table(header: Sequence[str], rows: Rows) -> Block:
+def table(header: Sequence[str], rows: Rows) -> ReportBlock:
     def row(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
     cells = [[_escaped(cell) for cell in line] for line in (header, *rows)]
     lines = [cells[0], ["---"] * len(header), *cells[1:]]
-    return Block(
+    return ReportBlock(
         f"<table>{row(header, 'th')}{''.join(row(line, 'td') for line in rows)}</table>",
         "\n".join(f"| {' | '.join(line)} |" for line in lines),
     )
 
 
-def table_of_runs(title: str, runs: Sequence[RunRecord], rows: Rows) -> Block:
+def table_of_runs(title: str, runs: Sequence[RunRecord], rows: Rows) -> ReportBlock:
     """A column for each run; if they are many, a row."""
     header = [title, *(run.name for run in runs)]
     if len(runs) > _MOST_COLUMNS:
@@ -86,7 +87,7 @@ def _escaped(words: str) -> str:
     return " ".join(words.split())
 
 
-def to_html(title: str, blocks: Sequence[Block]) -> str:
+def to_html(title: str, blocks: Sequence[ReportBlock]) -> str:
     title, body = html.escape(title), "\n".join(block.html for block in blocks)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -94,11 +95,11 @@ def to_html(title: str, blocks: Sequence[Block]) -> str:
     )
 
 
-def to_markdown(title: str, blocks: Sequence[Block]) -> str:
+def to_markdown(title: str, blocks: Sequence[ReportBlock]) -> str:
     return "\n\n".join([f"# {_escaped(title)}", *(block.markdown for block in blocks)]) + "\n"
 
 
-def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
+def blocks_of(runs: Sequence[RunRecord]) -> list[ReportBlock]:
     now = time.strftime("%Y-%m-%d %H:%M")
     until = ", ".join(f"{run.name} until update {run.last_step() or 0:,}" for run in runs)
     blocks = [text(f"Read at {now}: {until}."), heading("Results"), table_of_runs("", runs, results(runs))]
@@ -112,10 +113,11 @@ def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
     if len(runs) > 1:
         names = dict.fromkeys(name for run in runs for name in run.settings)
         settings = {name: [run.settings.get(name) for run in runs] for name in names}
-        rows = [[name, *map(_shown, values)] for name, values in settings.items() if len(set(map(repr, values))) > 1]
+        differing = {name: values for name, values in settings.items() if len(set(map(repr, values))) > 1}
+        rows = [[name, *map(_cell_text, values)] for name, values in differing.items()]
         blocks += [heading("Settings that differ"), table_of_runs("setting", runs, rows) if rows else text("None.")]
     starts = [
-        [run.name, leg.started(), _shown(leg.first_step), _shown(leg.last_step), duration(leg.seconds())]
+        [run.name, leg.started(), _cell_text(leg.first_step), _cell_text(leg.last_step), duration(leg.seconds())]
         for run in runs
         for leg in run.legs
     ]
@@ -127,15 +129,15 @@ def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
     ]
     for run in runs:
         if run.settings:
-            rows = [[name, _shown(value)] for name, value in run.settings.items()]
+            rows = [[name, _cell_text(value)] for name, value in run.settings.items()]
             blocks += [heading(run.name, 3), table(["setting", "value"], rows)]
     return blocks if any(run.settings for run in runs) else [*blocks, text("No run has a readable config.yaml.")]
 
 
-def classification(name: str, scores: Mapping[str, Any]) -> list[Block]:
+def classification(name: str, scores: Mapping[str, Any]) -> list[ReportBlock]:
     """What a classifier gets right: each class, what is taken for what, the worst errors."""
     classes, columns = scores["classes"], ("precision", "recall", "f1-score", "auc", "support")
-    rows = [[label, *(_shown(values.get(column)) for column in columns)] for label, values in classes.items()]
+    rows = [[label, *(_cell_text(values.get(column)) for column in columns)] for label, values in classes.items()]
     blocks = [heading(f"Classes of {name}"), table(["class", *columns], rows)]
     blocks += [text(scores["verdict"])] if "verdict" in scores else []
     facts = {key: scores.get(key) for key in ("temperature", "threshold", "calibration_error") if scores.get(key)}
@@ -147,17 +149,19 @@ def classification(name: str, scores: Mapping[str, Any]) -> list[Block]:
         blocks += [table(["true \\ predicted", *classes], rows), _confusion_picture(list(classes), matrix)]
     if worst := scores.get("worst"):
         names = ("row", "text", "label", "prediction", "probability_of_label")
-        rows = [[_shown(error[column]) for column in names] for error in worst]
+        rows = [[_cell_text(error[column]) for column in names] for error in worst]
         title = f"The {len(worst)} worst errors of {name}"
         blocks += [heading(title, 3), table([column.replace("_", " ") for column in names], rows)]
     return blocks
 
 
 def _pairs(value: Any) -> str:
-    return ", ".join(f"{k} {_shown(v)}" for k, v in value.items()) if isinstance(value, Mapping) else _shown(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_cell_text(item)}" for name, item in value.items())
+    return _cell_text(value)
 
 
-def _confusion_picture(classes: Sequence[str], matrix: Sequence[Sequence[int]]) -> Block:
+def _confusion_picture(classes: Sequence[str], matrix: Sequence[Sequence[int]]) -> ReportBlock:
     """The shares of each true class that were predicted as each class."""
     from matplotlib.figure import Figure
 
@@ -176,7 +180,7 @@ def _confusion_picture(classes: Sequence[str], matrix: Sequence[Sequence[int]]) 
     return _png(figure, "confusion matrix")
 
 
-def _png(figure: Any, title: str) -> Block:
+def _png(figure: Any, title: str) -> ReportBlock:
     file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # of names in a script that Matplotlib's font lacks: empty boxes
@@ -190,7 +194,7 @@ def results(runs: Sequence[RunRecord]) -> Rows:
 
     def add(title: str, values: list[Any]) -> None:
         if any(value is not None for value in values):
-            rows.append([title, *map(_shown, values)])
+            rows.append([title, *map(_cell_text, values)])
 
     add("updates", [_progress(run) for run in runs])
     add("final loss", [run.last("loss" if run.last("final_loss") is None else "final_loss") for run in runs])
@@ -214,10 +218,15 @@ def results(runs: Sequence[RunRecord]) -> Rows:
     add("loss scale", [run.last("loss_scale") for run in runs])
     add("ranks", [run.summary.get("world_size") for run in runs])
     add("starts", [len(run.legs) or None for run in runs])
-    add("time, all starts", [duration(sum(leg.seconds() for leg in run.legs)) if run.legs else None for run in runs])
+    add("time, all starts", [duration(_seconds(run)) if run.legs else None for run in runs])
     add("checkpoints", [_checkpoints(run) for run in runs])
     add("folder", [str(run.directory) for run in runs])
     return rows
+
+
+def _seconds(run: RunRecord) -> float:
+    """The time of all starts."""
+    return sum(leg.seconds() for leg in run.legs)
 
 
 def _checkpoints(run: RunRecord) -> str | None:
@@ -246,7 +255,7 @@ def _median(run: RunRecord, name: str) -> float | None:
     return values[len(values) // 2] if values else None
 
 
-def _shown(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -254,9 +263,15 @@ def _shown(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def draw(name: str, runs: Sequence[RunRecord]) -> Block | None:
+def _thinned(curve: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+    """At most `_MOST_POINTS` points of a curve, equally far from each other."""
+    every = max(1, math.ceil(len(curve) / _MOST_POINTS))
+    return curve[::every]
+
+
+def draw(name: str, runs: Sequence[RunRecord]) -> ReportBlock | None:
     """The plot of one metric of all runs over the steps; phase 2 follows phase 1. None if no run has a number of it."""
-    curves = [(run, curve[:: max(1, -(-len(curve) // _MOST_POINTS))]) for run in runs if (curve := run.curve(name))]
+    curves = [(run, _thinned(run.curve(name))) for run in runs if run.curve(name)]
     if not curves:
         return None
     from matplotlib.figure import Figure  # slow to import; a Figure without pyplot needs no display
@@ -277,7 +292,8 @@ def draw(name: str, runs: Sequence[RunRecord]) -> Block | None:
         axes.set_yscale("log", base=2 if name == "loss_scale" else 10)
     title = name.removeprefix("eval_").replace("_", " ") + (" (held out)" if name.startswith("eval_") else "")
     axes.set(title=title, xlabel="updates")
-    if len(runs) == 1 and (minutes := sum(leg.seconds() for leg in runs[0].legs) / 60 / (runs[0].last_step() or 1)):
+    minutes = _seconds(runs[0]) / 60 / (runs[0].last_step() or 1) if len(runs) == 1 else 0.0  # of an update
+    if minutes:
         functions: Any = (lambda step: step * minutes, lambda time: time / minutes)
         axes.secondary_xaxis("top", functions=functions).set_xlabel("minutes")
     axes.grid(alpha=0.3)
@@ -294,8 +310,8 @@ def _levels(run: RunRecord, name: str) -> dict[str, float]:
         levels = {"unigram entropy": run.summary.get("unigram_entropy")}
     else:
         ends = sorted((each.removeprefix("eval_") for each in run.metric_names() if each.startswith("eval_")), key=len)
-        found = re.compile(f"eval_(.+?)_({'|'.join(map(re.escape, reversed(ends)))})")
-        figures = [(found.fullmatch(key), value) for key, value in run.summary.items() if not run.curve(key)]
+        pattern = re.compile(f"eval_(.+?)_({'|'.join(map(re.escape, reversed(ends)))})")
+        figures = [(pattern.fullmatch(key), value) for key, value in run.summary.items() if not run.curve(key)]
         levels = {key[1].replace("_", " "): value for key, value in figures if key and f"eval_{key[2]}" == name}
     return {method: level for method, level in levels.items() if isinstance(level, float)}
 

@@ -8,7 +8,7 @@ from typing import Any
 from bert.config.training_settings import TrainingConfig
 from bert.files import read_json
 from bert.help_parser import WIDTH, wrapped, wrapped_command
-from bert.reporting.progress import duration
+from bert.reporting.progress import duration, figure
 from bert.reporting.run_record import RunRecord, read_run
 
 _ROWS = (  # title, key of summary.json, format
@@ -48,8 +48,9 @@ def show_figures(preset: str, phases: Sequence[TrainingConfig], seconds: float |
         print(f"no picture: {error}")
     print_table(summaries)
     if seconds is None:
-        trained = sum(summary.get("e2e_train_time") or 0.0 for summary in summaries.values())
-        took = f"Trained before{f', in {duration(trained)}' if trained else ''}"
+        times = [time for summary in summaries.values() if (time := summary.get("e2e_train_time")) is not None]
+        is_known = len(times) == len(summaries)
+        took = f"Trained before{f', in {duration(sum(times))}' if is_known else ''}"
     else:
         took = duration(seconds)
     print(f"\n{wrapped(f'{took}. Summary: {summary_file}. Picture: {picture}')}")
@@ -70,7 +71,7 @@ def print_table(summaries: dict[str, dict[str, Any]]) -> None:
         if all(value is None for value in values):  # such as what labelled lines or given weights alone have
             continue
         title = title.replace(" + next sentence", "") if is_mlm else title
-        table.add_row(title, *("-" if value is None else format(value, form) for value in values))
+        table.add_row(title, *(figure(value, form) for value in values))
     if any("unigram_entropy" in summary for summary in evaluated):
         table.caption, table.caption_justify = _TERMS, "left"
     console = Console()

@@ -13,8 +13,9 @@ from typing import Any
 from bert.config.plain_yaml import plain_yaml
 from bert.files import json_of
 
-METRICS, CONFIG, SUMMARY, LOG = "metrics.jsonl", "config.yaml", "summary.json", "log.jsonl"
+METRICS_FILE, CONFIG_FILE, SUMMARY_FILE, LOG_FILE = "metrics.jsonl", "config.yaml", "summary.json", "log.jsonl"
 SCORES_FILE = "scores.json"  # of a classifier: each class, mistakes, thresholds
+BASELINE_MODEL = "baseline_model"  # the folder of the better one, if it is kept
 BASELINE_FILE = "baseline.json"  # of labelled lines: what each is, and what was predicted; numbers, no texts
 VERDICTS = ("verdict", "verdict_of_all_parts")  # in summary.json, beside a plain method; the second of --cross-validate
 Row = dict[str, Any]
@@ -79,7 +80,7 @@ def find_runs(paths: list[Path]) -> list[Path]:
         below = dict.fromkeys(_runs_below(path))
         if not below:
             raise ValueError(
-                f"run={path} must be a folder with {METRICS} or {CONFIG}, or with such folders below it; "
+                f"run={path} must be a folder with {METRICS_FILE} or {CONFIG_FILE}, or with such folders below it; "
                 "give OUTPUT_DIR or OUTPUT_DIR/STAGE of a run"
             )
         runs |= below
@@ -89,7 +90,7 @@ def find_runs(paths: list[Path]) -> list[Path]:
 def _runs_below(path: Path, above: tuple[Path, ...] = ()) -> list[Path]:
     """The path if it is a run, else those in its folders; a run is not searched for others, such as its benchmark."""
     above = (*above, path.resolve())
-    if (path / METRICS).is_file() or (path / CONFIG).is_file():
+    if (path / METRICS_FILE).is_file() or (path / CONFIG_FILE).is_file():
         return [path]
     try:
         inside = sorted(child for child in path.iterdir() if child.is_dir() and child.resolve() not in above)
@@ -108,20 +109,20 @@ def read_runs(paths: list[Path]) -> list[RunRecord]:
 def read_run(directory: Path, name: str) -> RunRecord:
     """Read a folder of a run. Damaged files are listed among the complaints and never raise."""
     complaints: list[str] = []
-    training, held_out = read_metrics(directory / METRICS, complaints)
-    settings = _mapping(directory / CONFIG, plain_yaml, complaints)
-    summary = _mapping(directory / SUMMARY, json_of, complaints)
+    training, held_out = read_metrics(directory / METRICS_FILE, complaints)
+    settings = _mapping(directory / CONFIG_FILE, plain_yaml, complaints)
+    summary = _mapping(directory / SUMMARY_FILE, json_of, complaints)
     scores = _mapping(directory / SCORES_FILE, json_of, complaints) if (directory / SCORES_FILE).is_file() else {}
     newest = max((row["step"] for row in [*training, *held_out]), default=0)
     if newest > summary.get("steps", newest):  # an earlier start ended with it
         complaints.append(
-            f"{SUMMARY} is of update {summary['steps']:,}, and the run went on to {newest:,}; its figures are those "
-            f"of {METRICS}"
+            f"{SUMMARY_FILE} is of update {summary['steps']:,}, and the run went on to {newest:,}; its figures are "
+            f"those of {METRICS_FILE}"
         )
         summary = {}
     if not training and not held_out:
-        complaints.append(f"{METRICS} has no rows: the run has not reached its first log line")
-    legs, facts = read_log(directory / LOG)
+        complaints.append(f"{METRICS_FILE} has no rows: the run has not reached its first log line")
+    legs, facts = read_log(directory / LOG_FILE)
     folder = directory.parent / str(settings.get("bert_model", "")) / directory.name
     checkpoints = [path.parent for path in folder.glob("*/manifest.json") if path.parent.name.isdecimal()]
     steps = sorted(int(path.name) for path in checkpoints)

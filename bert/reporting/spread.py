@@ -48,8 +48,8 @@ class Repetitions(NamedTuple):
 
     def scores(self) -> dict[int, float]:
         """Per cent, by seed; empty where the task has no score."""
-        found = {seed: [v for n, v in run.items() if _SCORE.fullmatch(n)] for seed, run in self.metrics.items()}
-        return {seed: 100 * statistics.mean(values) for seed, values in found.items() if values}
+        scores = {seed: [v for n, v in run.items() if _SCORE.fullmatch(n)] for seed, run in self.metrics.items()}
+        return {seed: 100 * statistics.mean(values) for seed, values in scores.items() if values}
 
 
 def repetitions(runs: Sequence[RunRecord]) -> list[Repetitions]:
@@ -61,14 +61,14 @@ def repetitions(runs: Sequence[RunRecord]) -> list[Repetitions]:
             output = f"{settings.get('output_dir')}/"  # paths below it are compared without it
             same = {n: str(v).removeprefix(output) for n, v in settings.items() if n not in _OF_ONE_RUN}
             groups.setdefault(repr((run.directory.name, same)), []).append((run, settings))
-    found = []
+    repetitions = []
     for members in groups.values():
         common = os.path.commonpath([os.path.dirname(run.name) for run, _ in members])
         task = str(members[0][1].get("task_name") or "custom")
         metrics = {settings["seed"]: metrics_in(run.summary) for run, settings in members}
         name = " ".join(filter(None, [common, members[0][0].directory.name]))
-        found.append(Repetitions(name, "" if task == "custom" else task, metrics))
-    return found
+        repetitions.append(Repetitions(name, "" if task == "custom" else task, metrics))
+    return repetitions
 
 
 def _settings_asked_for(run: RunRecord) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from bert.config.training_settings import OTHER_TRACKERS
 from bert.interpreter import install_command
 from bert.reporting.curves import Tracker, VisualDL, table_row
+from bert.telemetry import switch_off_telemetry
 
 
 class TensorBoard(Tracker):
@@ -32,6 +33,7 @@ class WeightsAndBiases(Tracker):
     """One run, whose identity is kept beside the logs. Its own steps only grow, so ours is a scalar and the x axis."""
 
     def open(self, first_step: int) -> None:
+        switch_off_telemetry("wandb")
         import wandb
 
         identity = self.directory / "wandb_run"
@@ -54,6 +56,7 @@ class MLflow(Tracker):
     def open(self, first_step: int) -> None:
         # Ten threads, the default, make the folder of a file store's metric at once, and then lose a value.
         os.environ.setdefault("MLFLOW_ASYNC_LOGGING_THREADPOOL_SIZE", "1")
+        switch_off_telemetry("mlflow")
         import mlflow
 
         self.writer, identity = mlflow.MlflowClient(), self.directory / "mlflow_run"

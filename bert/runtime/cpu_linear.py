@@ -111,9 +111,9 @@ class _Uses:
                 self.writers[name].append(operator)
             for name in operator.input_arg_names:
                 self.readers[name].append(operator)
-        others = [block for block in editor.block.program.blocks if block.idx != editor.block.idx]
+        other_blocks = [block for block in editor.block.program.blocks if block.idx != editor.block.idx]
         self.elsewhere = {
-            name for block in others for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)
+            name for block in other_blocks for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)
         }
 
     def only_writer(self, name: str, kind: str) -> Any:

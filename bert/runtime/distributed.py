@@ -191,11 +191,11 @@ class Collective:
             for name in names:
                 known = program.global_block().var(name)
                 mine = block.create_var(name=name, shape=known.shape, dtype=known.dtype, persistable=True)
-                theirs = paddle.assign(mine)
-                _append_in_place(block, _BROADCAST, theirs)
+                of_rank_0 = paddle.assign(mine)
+                _append_in_place(block, _BROADCAST, of_rank_0)
                 # not_equal would take two floats within 1e-8 for equal
-                differ = paddle.logical_or(mine > theirs, mine < theirs)
-                differ = paddle.logical_or(differ, paddle.logical_xor(paddle.isnan(mine), paddle.isnan(theirs)))
+                differ = paddle.logical_or(mine > of_rank_0, mine < of_rank_0)
+                differ = paddle.logical_or(differ, paddle.logical_xor(paddle.isnan(mine), paddle.isnan(of_rank_0)))
                 counts.append(paddle.cast(differ, "int64").sum().reshape([1]))
             output = paddle.concat(counts)
         fit_to_gloo(comparison, self.group)

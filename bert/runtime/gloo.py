@@ -111,15 +111,15 @@ def interface_of(endpoints: Sequence[str], rank: int) -> str:
     addresses = [endpoint.rsplit(":", 1)[0] for endpoint in endpoints]
     if len(set(addresses)) == 1:
         return "lo"
-    found = {
+    interface_of = {
         address.address: name
         for name, listed in psutil.net_if_addrs().items()
         for address in listed
         if address.family == socket.AF_INET
     }
-    if addresses[rank] in found:
-        return found[addresses[rank]]
-    has = ", ".join(f"{address} on {name}" for address, name in found.items())
+    if addresses[rank] in interface_of:
+        return interface_of[addresses[rank]]
+    has = ", ".join(f"{address} on {name}" for address, name in interface_of.items())
     raise ValueError(
         f"rank {rank} should be at {addresses[rank]}, which is not an address of this host ({has}); "
         "pass one of these to paddle.distributed.launch with --host"

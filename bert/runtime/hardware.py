@@ -52,7 +52,7 @@ def peak_tflops(executor, device: str, arithmetic: str) -> float:
         arithmetic: short (half precision), tf32 or float32.
     """
     if device == "gpu":
-        from bert.planning.parts import load_parts, part_of  # which ranks on a CPU do not load
+        from bert.planning.hardware_parts import load_parts, part_of  # which ranks on a CPU do not load
 
         if name := part_of(paddle.device.cuda.get_device_name()):
             tflops = load_parts()[name].tflops

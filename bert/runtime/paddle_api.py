@@ -129,8 +129,8 @@ def default_device() -> str:
 
 
 def chosen_device(setting: str) -> str:
-    """`cpu` or `gpu` for the setting `auto`, `cpu` or `gpu`; ValueError for a GPU that this Paddle does not see."""
-    if setting == "gpu" and default_device() != "gpu":
+    """`cpu`, `gpu` or `tensorrt` for these settings or `auto`; ValueError for a GPU that this Paddle does not see."""
+    if setting in ("gpu", "tensorrt") and default_device() != "gpu":
         raise ValueError(no_gpu(setting))
     return default_device() if setting == "auto" else setting
 

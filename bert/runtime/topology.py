@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-
 ROOT = Path("/")
 _GPU_SECONDS = 60.0  # for nvidia-smi, which takes seconds where its daemon does not run
 
@@ -59,8 +57,8 @@ def share_of_rank(
             cores, local_rank, local_world_size = mine, rivals.index(local_rank), len(rivals)
     if len(cores) < local_world_size:
         return [cores[local_rank % len(cores)]]
-    bounds = np.linspace(0, len(cores), local_world_size + 1).astype(int)
-    return list(cores[bounds[local_rank] : bounds[local_rank + 1]])
+    first, after = (len(cores) * rank // local_world_size for rank in (local_rank, local_rank + 1))
+    return list(cores[first:after])
 
 
 def num_threads_of(cores: Sequence[Core], local_world_size: int, quota: float | None) -> int:
@@ -157,14 +155,14 @@ def gpu_local_processors(visible: Sequence[str] | None = None, root: Path = ROOT
         return []
     if visible is not None:
         chosen = [[row for row in rows if row[0] == entry or _is_uuid(entry, row[1])] for entry in visible]
-        rows = [found[0] for found in chosen if len(found) == 1]
+        rows = [matches[0] for matches in chosen if len(matches) == 1]
         if len(rows) < len(visible):
             return []
-    found = []
+    processors = []
     for _, _, bus_id in rows:
         domain, rest = bus_id.lower().split(":", 1)  # the driver's 00000000:07:00.0 is Linux's 0000:07:00.0
-        found.append(parse_list(_read(root / f"sys/bus/pci/devices/{domain[-4:]}:{rest}/local_cpulist")))
-    return found if all(found) else []
+        processors.append(parse_list(_read(root / f"sys/bus/pci/devices/{domain[-4:]}:{rest}/local_cpulist")))
+    return processors if all(processors) else []
 
 
 def _is_uuid(entry: str, uuid: str) -> bool:
@@ -187,11 +185,11 @@ def parse_list(text: str) -> list[int]:
 
 
 def _nodes(root: Path) -> dict[int, int]:
-    found = {}
+    node_of = {}
     for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
         for processor in parse_list(_read(folder / "cpulist")):
-            found[processor] = int(folder.name.removeprefix("node"))
-    return found
+            node_of[processor] = int(folder.name.removeprefix("node"))
+    return node_of
 
 
 def _cgroup_folders(root: Path) -> list[Path]:

@@ -10,12 +10,12 @@ import numpy as np
 
 from bert.config.batch_settings import BatchSchedule
 from bert.samples.collation import CollationRule
-from bert.samples.masking import MASKED_SHARE, MaskingRule, check_predictions
+from bert.samples.masking import MaskingRule
 from bert.samples.mixture import read_mixture, shares
 from bert.samples.order import SampleOrder
 from bert.samples.sample_table import SampleTable
-from bert.samples.settings import LoaderSettings
-from bert.samples.shards import ShardDirectory
+from bert.samples.settings import MASKED_SHARE, LoaderSettings, check_predictions
+from bert.samples.shards import ShardDirectory, no_masks
 from bert.tokenization.vocabulary import Vocabulary
 
 _ORDER_VERSION = 2  # changes with the rule that decides which samples a global batch has
@@ -146,10 +146,7 @@ class PretrainingDataset:
 def _check_part(part: ShardDirectory, first: ShardDirectory, settings: LoaderSettings, next_sentence: bool) -> None:
     """Refuse shards without the masks, words or sentence pairs that the settings need, or unlike the first folder's."""
     if settings.masking == "static" and not part.masked:
-        raise ValueError(
-            f"{part.directory}: masking='static' needs shards with masks, these have none; set "
-            "masking='dynamic' or make the shards with --masking static"
-        )
+        raise ValueError(no_masks(part.directory))
     if settings.masking == "static":
         _check_static_masks(part, settings)
     if next_sentence and part.made_with.get("objective") == "mlm":

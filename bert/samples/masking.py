@@ -17,25 +17,6 @@ _HALF, _SIGN = np.uint64(32), np.uint64(33)
 _ACTIONS, _REPLACEMENTS = np.uint64(1 << 32), np.uint64(1 << 33)
 
 
-MASKED_SHARE = 0.15  # of the tokens (Devlin et al., 2019)
-
-
-def predictions_of(length: int, masked_lm_ratio: float = MASKED_SHARE) -> int:
-    """Most masked positions of a sequence: 20 of 128 for a share of 15%, as in the published recipes."""
-    return max(1, min(length, round(length * 20 / 128 * (masked_lm_ratio / MASKED_SHARE))))
-
-
-def check_predictions(length: int, masked_lm_ratio: float, max_predictions_per_seq: int) -> None:
-    """Raises ValueError if the limit cuts a share other than the usual one, which the recipes' limits are for."""
-    needed = round(length * masked_lm_ratio)
-    if masked_lm_ratio != MASKED_SHARE and max_predictions_per_seq < needed:
-        raise ValueError(
-            f"max_predictions_per_seq={max_predictions_per_seq} must be at least {needed} for masked_lm_ratio="
-            f"{masked_lm_ratio:g} of {length} tokens; pass --max-predictions-per-seq "
-            f"{predictions_of(length, masked_lm_ratio)}, or leave it out"
-        )
-
-
 @dataclass(frozen=True)
 class MaskingRule:
     """Limits of masking and the ids of one vocabulary that it needs.
@@ -206,9 +187,9 @@ def corrupt(rule: MaskingRule, keys: np.ndarray, positions: np.ndarray, labels: 
         keys: uint64 [n], of each mask's sample, as for `choose_positions`.
         positions, labels: integers [n], the position in the sample and the true token.
     """
-    shown = np.empty(len(labels), np.int64)
-    _corrupt(keys, positions, labels, rule.mask_id, rule.replacements, shown)
-    return shown
+    input_ids = np.empty(len(labels), np.int64)
+    _corrupt(keys, positions, labels, rule.mask_id, rule.replacements, input_ids)
+    return input_ids
 
 
 @compiled

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 from pydantic import NonNegativeInt, TypeAdapter
 
 from bert.files import json_of, write_atomically
@@ -47,7 +46,9 @@ def write_mixture(directory: Path, samples: Mapping[str, int]) -> None:
 
 def shares(counts: Mapping[Key, int], total: int) -> dict[Key, int]:
     """`total` in proportion to the counts, whole numbers by largest remainders."""
-    sizes = np.array(list(counts.values()), np.int64)
-    taken, remainders = np.divmod(sizes * total, max(1, int(sizes.sum())))
-    taken[np.argsort(-remainders, kind="stable")[: total - int(taken.sum())]] += 1
-    return dict(zip(counts, taken.tolist(), strict=True))
+    whole = max(1, sum(counts.values()))
+    taken = {key: count * total // whole for key, count in counts.items()}
+    by_remainder = sorted(counts, key=lambda key: -(counts[key] * total % whole))
+    for key in by_remainder[: total - sum(taken.values())]:
+        taken[key] += 1
+    return taken

@@ -145,14 +145,16 @@ def concatenate(tables: Sequence[SampleTable]) -> SampleTable:
         offsets_of(np.concatenate([table.lengths() for table in tables])),
         np.concatenate([table.first_lengths for table in tables]),
         np.concatenate([table.is_random_next for table in tables]),
-        StaticMasks(
-            offsets_of(np.concatenate([part.counts() for part in masks])),
-            np.concatenate([part.positions for part in masks]),
-            np.concatenate([part.labels for part in masks]),
-        )
-        if masks
-        else None,
+        _concatenate_masks(masks) if masks else None,
         np.concatenate(continues) if continues else None,
+    )
+
+
+def _concatenate_masks(masks: Sequence[StaticMasks]) -> StaticMasks:
+    return StaticMasks(
+        offsets_of(np.concatenate([part.counts() for part in masks])),
+        np.concatenate([part.positions for part in masks]),
+        np.concatenate([part.labels for part in masks]),
     )
 
 

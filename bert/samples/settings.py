@@ -1,11 +1,28 @@
 """Settings of the pre-training loader: how shards become batches."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from bert.config.settings_base import MayDiffer, Settings
-from bert.samples.masking import MASKED_SHARE, check_predictions
+from bert.config.settings_base import MayDiffer, ReadWith, Settings
+
+MASKED_SHARE = 0.15  # of the tokens (Devlin et al., 2019)
+
+
+def predictions_of(length: int, masked_lm_ratio: float = MASKED_SHARE) -> int:
+    """Most masked positions of a sequence: 20 of 128 for a share of 15%, as in the published recipes."""
+    return max(1, min(length, round(length * 20 / 128 * (masked_lm_ratio / MASKED_SHARE))))
+
+
+def check_predictions(length: int, masked_lm_ratio: float, max_predictions_per_seq: int) -> None:
+    """Raises ValueError if the limit cuts a share other than the usual one, which the recipes' limits are for."""
+    needed = round(length * masked_lm_ratio)
+    if masked_lm_ratio != MASKED_SHARE and max_predictions_per_seq < needed:
+        raise ValueError(
+            f"max_predictions_per_seq={max_predictions_per_seq} must be at least {needed} for masked_lm_ratio="
+            f"{masked_lm_ratio:g} of {length} tokens; pass --max-predictions-per-seq "
+            f"{predictions_of(length, masked_lm_ratio)}, or leave it out"
+        )
 
 
 class LoaderSettings(Settings):
@@ -22,7 +39,7 @@ class LoaderSettings(Settings):
         description="share of tokens to predict: of dynamic masking, and of the static masks that a run makes shards "
         "with; --max-predictions-per-seq follows it",
     )
-    num_workers: MayDiffer[int] = Field(
+    num_workers: Annotated[MayDiffer[int], ReadWith("data_loader", values=("own",), is_refused=True)] = Field(
         4, ge=0, description="background threads that read shards on each rank; 0: none"
     )
     sequence_length_multiple: MayDiffer[int] = Field(

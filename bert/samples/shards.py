@@ -84,8 +84,8 @@ def list_shards(directory: Path) -> list[Shard]:
         for path, name in names
     ]
     for kind, pattern in _OTHER_NAMES.items():
-        others = [path for path in paths if pattern.fullmatch(path.name)]
-        shards += [Shard(path, kind, rank, None) for rank, path in enumerate(others)]
+        matching = [path for path in paths if pattern.fullmatch(path.name)]
+        shards += [Shard(path, kind, rank, None) for rank, path in enumerate(matching)]
     if not shards:
         raise FileNotFoundError(
             f"{directory}: no shards (part.N.parquet, shard-N.parquet, shard-N.arrow, each with _B "
@@ -297,10 +297,37 @@ class ShardDirectory:
                     f"{size} bytes, the manifest says {recorded}; it is truncated or was replaced: copy it again or "
                     "make it again"
                 )
-        found = described(shard)
+        description = described(shard)
         with naming(shard.path):
-            self._check_length(found.max_num_tokens)
-        return found
+            self._check_length(description.max_num_tokens)
+        return description
+
+
+def check_masks(directory: Path, masking: str) -> None:
+    """Refuse static masking of shards without masks, by the first shard.
+
+    A folder without shards is not refused, nor one with a damaged shard, which its reader names.
+
+    Args:
+        masking: static | dynamic.
+    """
+    if masking != "static" or not directory.is_dir() or is_unfinished(directory):
+        return
+    part = directory / next(iter(read_mixture(directory) or {".": 1}))
+    try:
+        is_masked = described(list_shards(part)[0]).masked
+    except (FileNotFoundError, ValueError):
+        return
+    if not is_masked:
+        raise ValueError(no_masks(part))
+
+
+def no_masks(directory: Path) -> str:
+    """The error of static masking."""
+    return (
+        f"{directory}: masking=static needs shards with masks, and these have none; pass --masking dynamic, or make "
+        "the shards with --masking static"
+    )
 
 
 def count_samples(directory: str | Path) -> int:

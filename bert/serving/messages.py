@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bert.conversion.model_description import VectorForm
+from bert.conversion.usage import VectorForm
 
 PREDICT, ENCODE = "predict", "encode"  # kinds of inputs
 # What became of an input, as the status of HTTP, and what comes with it: JSON, but for the last two nothing.
@@ -17,6 +17,7 @@ LATE = 504  # the deadline passed
 class Outcome(NamedTuple):
     status: int  # DONE, REFUSED ...
     json: bytes = b""
+    truncated: bool = False  # the end of the input was not read
 
 
 class Batch(NamedTuple):

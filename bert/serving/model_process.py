@@ -33,6 +33,7 @@ class ModelServer:
         self.model = model
         self._forward, model.forward = model.forward, self._metered
         self._tokens = self._padded_tokens = 0
+        self._cut_requests = model.cut_requests = set[Request]()
         self._deadline = float("inf")
 
     def _metered(self, task: str, feed: Arrays) -> Arrays:
@@ -53,7 +54,12 @@ class ModelServer:
     def describe(self, name: str) -> Description:
         """`name` is that of a model whose training has none: the last part of its path."""
         model, opened = self.model, self.model.opened
-        deciding = [opened.fingerprint(), model.max_seq_length, str(opened.tokens.normalization), __version__]
+        deciding = [
+            opened.fingerprint(),
+            model.max_seq_length,
+            str(opened.tokens.normalization.settings()),
+            __version__,
+        ]
         return Description(
             name=name if opened.usage.name in (None, "custom") else opened.usage.name,
             task=model.task,
@@ -75,6 +81,7 @@ class ModelServer:
     def answer(self, batch: Batch) -> tuple[Figures, list[Outcome]]:
         """The figures and the outcomes of a batch, in the order of its inputs."""
         self._tokens = self._padded_tokens = 0
+        self._cut_requests.clear()
         self._deadline, self.model.batch_size = batch.deadline, batch.rows
         start = time.monotonic()
         outcomes: dict[int, Outcome] = {}
@@ -95,7 +102,10 @@ class ModelServer:
             return []
         try:
             results = self._results(kind, requests)
-            return [Outcome(DONE, _json(_cut(result, k))) for result, (_, k) in zip(results, requests, strict=True)]
+            return [
+                Outcome(DONE, _json(_best_candidates(result, top_k)), request in self._cut_requests)
+                for result, (request, top_k) in zip(results, requests, strict=True)
+            ]
         except Late:
             return [Outcome(LATE)] * len(requests)
         except Exception as error:
@@ -117,7 +127,7 @@ class ModelServer:
         return [{**vector, "tokens": tokens} for vector, tokens in zip(vectors, table.lengths().tolist(), strict=True)]
 
 
-def _cut(result: Result, top_k: int) -> Result:
+def _best_candidates(result: Result, top_k: int) -> Result:
     """The best `top_k` of the lists that have one for each candidate."""
     if "masks" in result:
         return {**result, "masks": [fills[:top_k] for fills in result["masks"]]}
@@ -129,6 +139,7 @@ def _json(value: Any) -> bytes:
 
 
 def main(connection: Connection, settings: ModelSettings) -> None:
+    # keep_few_kernels()
     try:
         server = ModelServer(load_from_settings(settings))
         print(server.model.opened.describe(), file=sys.stderr, flush=True)  # the step in use, which may be an older one

@@ -5,7 +5,7 @@ The form was read from the client `openai` 3.57: it shows `error.message` of a r
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,15 +20,15 @@ MOST_INPUTS = 2048  # of a request, as OpenAI allows
 _ERROR_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
-def embeddings(results: Sequence[dict[str, Any]], asked: Any, name: str) -> dict[str, Any]:
-    """The answer of POST /v1/embeddings.
+def embeddings(encoded: Mapping[str, Any], asked: Any, name: str) -> dict[str, Any]:
+    """The answer of POST /v1/embeddings, with one key that OpenAI's does not have: `truncated`.
 
     Args:
-        results: of POST /encode, `vector` and `tokens` of each text.
+        encoded: the answer of POST /encode; its results have `vector` and `tokens` of each text.
         asked: the request, with `dimensions` and `encoding_format`.
     """
     data, tokens = [], 0
-    for index, result in enumerate(results):
+    for index, result in enumerate(encoded["results"]):
         vector = np.array(result["vector"], "<f4")
         if asked.dimensions:
             vector = unit(vector, asked.dimensions)
@@ -37,7 +37,7 @@ def embeddings(results: Sequence[dict[str, Any]], asked: Any, name: str) -> dict
         data.append({"object": "embedding", "index": index, "embedding": embedding})
         tokens += result["tokens"]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return {"object": "list", "data": data, "model": name, "usage": usage}
+    return {"object": "list", "data": data, "model": name, "usage": usage, "truncated": encoded["truncated"]}
 
 
 def model(name: str, created: int) -> dict[str, Any]:

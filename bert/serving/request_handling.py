@@ -145,7 +145,8 @@ def _answer_of(outcomes: Sequence[Outcome], timeout_seconds: float) -> Response:
         return problem(504, f"no answer within {timeout_seconds:g} s")
     texts = [(number, outcome.json) for number, outcome in enumerate(outcomes) if outcome.status == status]
     if status == DONE:
-        body = b'{"results":[' + b",".join(text for _, text in texts) + b"]}"
+        truncated = sum(outcome.truncated for outcome in outcomes)
+        body = b'{"results":[' + b",".join(text for _, text in texts) + b'],"truncated":%d}' % truncated
     elif status == FAILED:
         body = b'{"detail":' + texts[0][1] + b"}"
     else:

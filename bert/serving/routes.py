@@ -115,8 +115,7 @@ def _add_model_routes(app: FastAPI, service: Service, description: Description) 
                 leaving.cancel()
             if path != EMBEDDINGS or answer.status_code != DONE:
                 return answer
-            results = json.loads(bytes(answer.body))["results"]
-            content = openai_form.embeddings(results, body, description.name)
+            content = openai_form.embeddings(json.loads(bytes(answer.body)), body, description.name)
             return JSONResponse(content, headers={MODEL_HEADER: answer.headers[MODEL_HEADER]})
 
         handle.__annotations__["body"] = schemas[0]

@@ -17,8 +17,10 @@ from pydantic import (
 from bert.serving.messages import ENCODE, PREDICT, Description
 from bert.serving.openai_form import MOST_INPUTS
 from bert.serving.settings import Limits
+from data.text.columns import joined_parts, value_of
 
 _MOST_KEYS = 16
+_TRUNCATED: Any = Annotated[int, Field(description="inputs longer than the model reads: their ends were left out")]
 _MOST_TOP_K = 100
 _INPUT_TYPE: Any = (Literal["passage", "query"], "passage")  # whose prefix a text gets
 _EXAMPLES = {
@@ -117,7 +119,8 @@ def request_schemas(description: Description, kind: str, limits: Limits) -> tupl
     fields: dict[str, Any] = {field: (text, ...) if needed else (text | None, None) for field, needed in texts.items()}
     values: Any = create_model(f"{name}Input", __base__=RequestObject, **fields)
     values.model_config["json_schema_extra"] = {"example": {field: _EXAMPLES[field] for field in texts}}
-    single: Any = BeforeValidator(lambda given: {"text": given} if isinstance(given, str) else given, values | text)
+    columns = description.columns if kind == PREDICT else ()
+    single: Any = BeforeValidator(lambda given: _with_text(given, columns), values | text)
     item = Annotated[values, single] if texts.get("text") and sum(texts.values()) == 1 else values
     inputs = Annotated[list[item], Field(min_length=1, max_length=limits.max_inputs), FailFast()]  # type: ignore[valid-type]
     top_k: dict[str, Any] = {"input_type": _INPUT_TYPE} if kind == ENCODE else {}
@@ -127,7 +130,7 @@ def request_schemas(description: Description, kind: str, limits: Limits) -> tupl
     task = "encoder" if kind == ENCODE else "regression" if description.is_regression else description.task
     task = "several labels" if description.gives_labels and kind == PREDICT else task
     result = _RESULTS[task]
-    return request, create_model(f"{name}Answer", results=(list[result], ...))  # type: ignore[valid-type]
+    return request, create_model(f"{name}Answer", results=(list[result], ...), truncated=(_TRUNCATED, ...))  # type: ignore[valid-type]
 
 
 def embeddings_schema(description: Description, encode: type[BaseModel]) -> type[BaseModel]:
@@ -151,6 +154,16 @@ def _openais_input(given: Any) -> Any:
     if isinstance(given, list) and given and isinstance(given[0], int | list):
         raise ValueError("must be texts, not tokens; with LangChain pass check_embedding_ctx_length=False")
     return [given] if isinstance(given, str) else given
+
+
+def _with_text(given: Any, columns: tuple[str, ...]) -> Any:
+    """An input as an object with `text`: of a text alone, and of the columns that the model's training joined."""
+    if isinstance(given, str):
+        return {"text": given}
+    parts = joined_parts(columns[0]) if len(columns) == 1 else ()
+    if not parts or not isinstance(given, dict) or not all(part in given for part in parts):
+        return given
+    return {**{key: value for key, value in given.items() if key not in parts}, "text": value_of(given, columns[0])}
 
 
 def _not_blank(text: str) -> str:

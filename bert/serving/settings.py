@@ -50,7 +50,7 @@ class Address(Settings):
 class Limits(Settings):
     """What one request, and all of them together, may use."""
 
-    max_body_bytes: int = Field(1 << 20, ge=1, description="largest body of a request; beyond it 413")
+    max_body_bytes: int = Field(4 << 20, ge=1, description="largest body of a request; beyond it 413")
     max_inputs: int = Field(64, ge=1, description="texts, pairs or questions of one request")
     max_characters: int = Field(10_000, ge=1, description="of one text; beyond it 422")
     max_queue: int = Field(512, ge=1, description="inputs that may wait for the model; beyond it 429")

@@ -79,15 +79,15 @@ class LibraryVocabulary(Vocabulary):
             )
 
     def _special_ids(self, ids: dict[str, int]) -> dict[str, int]:
-        found = {role: next((ids[n] for n in names if n in ids), None) for role, names in _SPECIAL_NAMES.items()}
-        if missing := [role for role, index in found.items() if index is None and role != "[UNK]"]:
+        id_of_role = {role: next((ids[n] for n in names if n in ids), None) for role, names in _SPECIAL_NAMES.items()}
+        if missing := [role for role, index in id_of_role.items() if index is None and role != "[UNK]"]:
             names = ", ".join(" or ".join(_SPECIAL_NAMES[role]) for role in missing)
             raise ValueError(
                 f"{self.source}: none of its {len(self)} tokens is {names}; BERT needs {' '.join(_SPECIAL_NAMES)}, "
                 "also as <pad> <unk> <s> </s> <mask>: use the tokenizer that the model was made with"
             )
-        found["[UNK]"] = found["[MASK]"] if found["[UNK]"] is None else found["[UNK]"]
-        return {role: index for role, index in found.items() if index is not None}
+        id_of_role["[UNK]"] = id_of_role["[MASK]"] if id_of_role["[UNK]"] is None else id_of_role["[UNK]"]
+        return {role: index for role, index in id_of_role.items() if index is not None}
 
     def process(self) -> TextProcess:
         """What runs its rules."""

@@ -8,7 +8,7 @@ from unicodedata import category, normalize
 from bert.tokenization.segmentation import CUTTING
 
 if TYPE_CHECKING:  # the library is loaded where a text is tokenised
-    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.normalizers import Normalizer
 
 RARE = 1 / 1000  # share of the words of a vocabulary that may be of another kind, as foreign and damaged ones are
 
@@ -24,11 +24,14 @@ class Normalization:
         lowercase: do_lower_case of transformers and PaddleNLP.
         strip_accents: None: where text is lower-cased.
         word_segmenter: cuts scripts without spaces into words; None: no one does.
+        equal_letters: é has the same tokens as one character and as two (`bert.tokenization.equal_letters`). Older
+            models, and those of others, do not say so, and get the text as it is written.
     """
 
     lowercase: bool = True
     strip_accents: bool | None = None
     word_segmenter: str | None = None
+    equal_letters: bool = False
 
     @classmethod
     def recorded(cls, settings: Mapping[str, Any]) -> "Normalization | None":
@@ -36,19 +39,29 @@ class Normalization:
         if settings.get("lowercase") is None:
             return None
         segmenter = settings.get("word_segmenter")
-        return cls(settings["lowercase"], settings.get("strip_accents"), segmenter if segmenter in CUTTING else None)
+        cutter = segmenter if segmenter in CUTTING else None
+        return cls(
+            settings["lowercase"], settings.get("strip_accents"), cutter, bool(settings.get("equal_letters", False))
+        )
 
     def strips(self) -> bool:
         return self.lowercase if self.strip_accents is None else self.strip_accents
 
-    def normalizer(self) -> "BertNormalizer":
-        from tokenizers.normalizers import BertNormalizer
+    def normalizer(self) -> "Normalizer":
+        from tokenizers.normalizers import BertNormalizer, Sequence
 
-        return BertNormalizer(lowercase=self.lowercase, strip_accents=self.strip_accents)
+        from bert.tokenization.equal_letters import equalizing
+
+        rules = BertNormalizer(lowercase=self.lowercase, strip_accents=self.strip_accents)
+        return Sequence([*equalizing(lowercase=self.lowercase), rules]) if self.equal_letters else rules
 
     def settings(self) -> dict[str, Any]:
         """For tokenizer_config.json: what it needs to say."""
-        others = {"strip_accents": self.strip_accents, "word_segmenter": self.word_segmenter}
+        others = {
+            "strip_accents": self.strip_accents,
+            "word_segmenter": self.word_segmenter,
+            "equal_letters": self.equal_letters or None,
+        }
         return {"do_lower_case": self.lowercase} | {name: value for name, value in others.items() if value is not None}
 
     def __str__(self) -> str:
@@ -69,9 +82,9 @@ def inferred_normalization(words: Iterable[str]) -> Normalization:
     """What the words of a vocabulary tell: CASED if some has an ASCII capital, or one in a thousand another one;
     ACCENTED if stripping would change one in a thousand, which would never be found then; otherwise UNCASED."""
     words = list(words)
-    others = [word for word in words if not word.isascii()]
+    other_words = [word for word in words if not word.isascii()]
     limit = RARE * len(words)
     has_capital = any("A" <= letter <= "Z" for word in words for letter in word)
-    if has_capital or sum(word != word.lower() for word in others) > limit:
+    if has_capital or sum(word != word.lower() for word in other_words) > limit:
         return CASED
-    return ACCENTED if sum(stripped(word.lower()) != word for word in others) > limit else UNCASED
+    return ACCENTED if sum(stripped(word.lower()) != word for word in other_words) > limit else UNCASED

@@ -3,10 +3,12 @@
 import hashlib
 import re
 from dataclasses import dataclass, replace
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from bert.tokenization.normalization import Normalization, inferred_normalization
+
+if TYPE_CHECKING:  # not for --help
+    import numpy as np
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION_PREFIX = "##"
@@ -75,8 +77,10 @@ class Vocabulary:
         """The content of a vocab.txt with these tokens."""
         return "".join(token + "\n" for token in self.tokens).encode()
 
-    def id_dtype(self) -> np.dtype:
+    def id_dtype(self) -> "np.dtype":
         """The smallest dtype, uint16 or int32, that holds every id."""
+        import numpy as np
+
         return np.dtype(np.uint16 if len(self) <= 1 << 16 else np.int32)
 
     def check_model_size(self, vocab_size: int) -> None:
@@ -114,8 +118,10 @@ class Vocabulary:
         """Whether tokens tell where words begin."""
         return True
 
-    def continuations(self) -> np.ndarray:
+    def continuations(self) -> "np.ndarray":
         """bool [size]: tokens that continue the word of the one before."""
+        import numpy as np
+
         return np.array([token.startswith(CONTINUATION_PREFIX) for token in self.tokens], bool)
 
     def shown(self, index: int) -> str:
@@ -135,8 +141,10 @@ class Vocabulary:
         """The token type of the second text of a pair."""
         return 1
 
-    def replacement_ids(self) -> np.ndarray:
+    def replacement_ids(self) -> "np.ndarray":
         """int64: ids that may replace a masked token, i.e. all but special and [unused...] tokens."""
+        import numpy as np
+
         words = [token for token in self.tokens if token not in SPECIAL_TOKENS and not token.startswith("[unused")]
         if not words:
             raise ValueError(

@@ -19,6 +19,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.tokenization.byte_table import ByteTable, byte_table
+from bert.tokenization.equal_letters import struck, with_marks
 from bert.tokenization.normalization import UNCASED, Normalization
 from bert.tokenization.segmentation import ZERO_WIDTH_SPACE, cutter
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, Vocabulary
@@ -152,7 +153,7 @@ class WordPieceTokenizer:
         Returns:
             (ids of dtype vocabulary.id_dtype() [T], offsets int64 [m + 1] of the segments' tokens).
         """
-        rows, _, first_words = self._words_of(text, boundaries)
+        rows, _, first_words = self._words_of(self._struck(text), boundaries)
         ids = np.empty(int(self._pieces.lengths[rows].sum()), self.vocabulary.id_dtype())
         offsets = np.empty(len(boundaries), np.int64)
         spell_out(rows, first_words, self._pieces, ids, offsets)
@@ -166,6 +167,7 @@ class WordPieceTokenizer:
 
     def _with_offsets(self, text: np.ndarray, boundaries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(ids [T], first and last characters int32 [T, 2], number of tokens of each text)."""
+        written, text = text, self._struck(text)
         rows, places, first_words = self._words_of(text, boundaries)
         counts = self._pieces.lengths[rows]
         tokens = ragged_indices(self._pieces.starts[rows], counts)
@@ -173,9 +175,17 @@ class WordPieceTokenizer:
         if len(text) and text.max() >= 128:
             characters = offsets_of((text & 0xC0) != 0x80)  # every byte of UTF-8 but the continuations starts one
             places, before = characters[places], characters[before]
-        shifts = np.repeat((places - before).astype(np.int32), counts)
+        spans = self._pieces.spans[tokens] + np.repeat(places, counts)[:, None]  # in the characters of all texts
+        before = np.repeat(before, counts)
         numbers = np.diff(offsets_of(counts)[first_words])
-        return self._pieces.ids[tokens], self._pieces.spans[tokens] + shifts[:, None], numbers
+        if written is not text:
+            first_bytes = np.append(np.flatnonzero((text & 0xC0) != 0x80), len(text))
+            of_bytes = offsets_of((written & 0xC0) != 0x80)
+            spans, before = of_bytes[first_bytes[spans]], of_bytes[first_bytes[before]]
+        return self._pieces.ids[tokens], (spans - before[:, None]).astype(np.int32), numbers
+
+    def _struck(self, text: np.ndarray) -> np.ndarray:
+        return struck(text) if self.normalization.equal_letters else text
 
     def _words_of(self, text: np.ndarray, boundaries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(the row of each word and the byte at which it begins; int64 [m + 1], the first word of each segment).
@@ -205,9 +215,9 @@ class WordPieceTokenizer:
         starts, lengths = (_extended(array, num_rows) for array in self._pieces[2:])
         self._pieces = self._pieces._replace(starts=starts, lengths=lengths)
         self._num_pieces = word_pieces(words, first, num_rows, self._tables, unknown, self._pieces, self._num_pieces)
-        others = first + np.flatnonzero(lengths[first:num_rows] < 0)
-        for start in range(0, len(others), self._limits.words_at_once):
-            self._tokenize_by_library(others[start : start + self._limits.words_at_once])
+        uncached = first + np.flatnonzero(lengths[first:num_rows] < 0)
+        for start in range(0, len(uncached), self._limits.words_at_once):
+            self._tokenize_by_library(uncached[start : start + self._limits.words_at_once])
 
     def _tokenize_by_library(self, rows: np.ndarray) -> None:
         """Tokenise the parts of words as one text; the characters of its tokens tell whose they are."""
@@ -218,6 +228,8 @@ class WordPieceTokenizer:
         encoding = self._library.encode(" ".join(parts), add_special_tokens=False)
         begins, counts = offsets_of([len(part) + 1 for part in parts]), np.array([*map(len, cut)])
         spans = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        if self.normalization.equal_letters:
+            spans = with_marks(" ".join(parts), spans)
         part_of = np.searchsorted(begins, spans[:, 0], "right") - 1
         firsts = np.searchsorted(part_of, offsets_of(counts))  # the first token of each word
         places = begins[:-1] - np.arange(len(parts))  # of the parts among all characters of the words

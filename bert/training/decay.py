@@ -1,211 +1,169 @@
 """Decides when the decay of a stable learning rate begins (--lr-schedule wsd), and how many updates it has.
 
-Without a limit of time it takes the last --lr-decay-share of --max-steps. With one (--finish-in, or a file FINISH) it
-begins when that share of the time is left, and ends at the update that fits. Where a fifth fewer or more updates fit
-than were expected, the warm-up and all that is counted from them follow, so that the rate is stable in between.
-Rank 0 decides, where a log interval ends, and all ranks follow. `LoopState` keeps what was decided, so that a resumed
-run has the same rates.
+Without a limit of time, the decay takes the last --lr-decay-share of --max-steps. With a limit (--finish-in, or a file
+FINISH), the decay begins when that share of the time is left, and ends with the last update that fits. If 20% more or
+fewer updates fit than were expected, the warm-up is rescaled.
+
+Decisions are made where a log interval ends. Rank 0 decides, as clocks differ, and all ranks follow. `LoopState` keeps
+the decisions, so that a resumed run has the same rates.
 """
 
 import logging
-import math
-from bisect import bisect_right
 from collections.abc import Callable
 
 import numpy as np
 
-from bert.checkpoints.progress import DecayState, LoopState
-from bert.checkpoints.writer import SaveTimes
+from bert.checkpoints.progress import DecayState, LoopState, Totals
 from bert.config.settings_base import seconds_of
 from bert.config.training_settings import TrainingConfig
+from bert.model.learning_rate_schedule import Schedule
 from bert.model.optimization import APPLIED_UPDATES, LEARNING_RATE_TABLE
 from bert.reporting.progress import duration
 from bert.runtime.paddle_api import read_variable, write_variable
 from bert.training.devices import Device
 from bert.training.interruption import FINISH_FILE, STOP_FILE, StopRequest
 from bert.training.metrics import Throughput
-from bert.training.schedule import schedule_of
+from bert.training.resumed_schedule import schedule_of
+from bert.training.time_limit import TimeLimit
 
 logger = logging.getLogger(__name__)
 
-FEW = 5  # updates that a decay has in any case
-WINDOW = 0.25  # of the time that is planned: the time before, whose speed is expected
-TOLERANCE = 0.02  # of the updates that are left: a smaller difference is not corrected
-MOST_WARMUP = 0.5  # of the updates before the decay
-MEASURED = 0.05  # of the time of a leg, before its speed is compared with what was expected
-CHANGED = 0.2  # of the updates that were expected: a smaller difference is not followed
-SECONDS_TO_EXIT = 0.5  # summary, logs, leaving the group
+LEAST_UPDATES = 5  # of a decay, however little time is left
+CORRECTED_FROM = 0.02  # of the updates left: a smaller error of the last step is not corrected
+RESCALED_FROM = 0.2  # of the expected updates: a smaller error does not rescale the warm-up
+MOST_WARMUP = 0.5  # of the updates left before the decay
+
+
+def has_decay_phase(config: TrainingConfig) -> bool:
+    """Whether the rate is stable until a decay, whose start and end are decided while the run trains."""
+    return config.optimizer.lr_schedule == "wsd" and not config.run.benchmark
+
+
+def open_time_limit(config: TrainingConfig, before: Totals, throughput: Throughput, stop: StopRequest) -> TimeLimit:
+    """The time limit of a leg by --finish-in, which counts from the start of the process.
+
+    Args:
+        before: totals of the earlier legs; the decay has its share of the time of all legs.
+    """
+    limit, seconds = TimeLimit(config.run, throughput, stop.clock), config.run.finish_in
+    if seconds is not None and has_decay_phase(config):
+        limit.set_deadline(stop.started + seconds, config.optimizer.lr_decay_share * (before.total_seconds + seconds))
+    return limit
+
+
+def learning_rates(schedule: Schedule, decay: DecayState | None) -> np.ndarray:
+    """float32 [most updates]: the rate of every applied update; those of a decay fall on a line to the end's rate."""
+    rates = schedule.table()
+    if decay is not None:
+        end_rate = schedule.settings.end_learning_rate
+        passed = np.arange(len(rates) - decay.applied) / (decay.last - decay.step)
+        rates[decay.applied :] = end_rate + (decay.rate - end_rate) * np.maximum(0.0, 1.0 - passed)
+    return rates
+
+
+def rescaled_warmup(planned: int, rescaled: int, applied: int, before_decay: int) -> int:
+    """Updates of the warm-up, if another number of updates fits in the time than was expected.
+
+    Args:
+        planned: updates of the warm-up until now.
+        rescaled: its updates by the number of updates that fit.
+        applied: updates that were applied until now; a warm-up that is over by then stays as it was.
+        before_decay: updates left before the decay.
+    """
+    wanted = rescaled if rescaled > applied else planned
+    longest = applied + int(MOST_WARMUP * before_decay)
+    warmup = min(wanted, longest)
+    is_over = applied >= planned or applied >= warmup
+    return planned if is_over else warmup
 
 
 class Decay:
-    """The decay of one leg. Methods without another word are called by all ranks."""
+    """The decay of one leg. All ranks call its public methods, at the same updates.
+
+    Args:
+        step: the update that `state` is of.
+        log_event: (kind, step, epoch, values).
+    """
 
     def __init__(
         self,
         config: TrainingConfig,
         device: Device,
         state: LoopState,
-        throughput: Throughput,
-        stop: StopRequest,
+        time_limit: TimeLimit,
         step: int,
         log_event: Callable[[str, int, int, dict], None],
     ) -> None:
-        run, optimizer, self._config = config.run, config.optimizer, config
-        self._run, self._share, self._end_rate = run, optimizer.lr_decay_share, optimizer.end_learning_rate
-        self._device, self._state, self._throughput, self._stop = device, state, throughput, stop
+        self._config, self._max_steps = config, config.run.max_steps
+        self._device, self._state, self._time_limit = device, state, time_limit
         self._log_event = log_event
-        self._is_on = optimizer.lr_schedule == "wsd" and not run.benchmark
-        self._evaluation_seconds: float | None = None
-        self._pause_seconds = self._write_seconds = 0.0  # of a save: training waits, the thread writes
-        self._begun = stop.clock()
-        self._deadline: float | None = None  # by that clock
-        self._kept_seconds = 0.0  # before the deadline, for the decay
-        if self._is_on and run.finish_in is not None:
-            self._deadline = stop.started + run.finish_in
-            self._kept_seconds = self._share * (state.totals.total_seconds + run.finish_in)
-        self._start = run.max_steps  # the step after which it begins, as far as is known
-        self.restored(step)
+        self._is_on = has_decay_phase(config)
+        self._first_step = self._max_steps  # the step after which the decay begins, as far as is known
+        self.follow_state(step)
 
     @property
     def last_step(self) -> int:
         """The last update of the run, as far as is known."""
-        return self._state.decay.last if self._state.decay else self._run.max_steps
+        return self._state.decay.last if self._state.decay else self._max_steps
 
     @property
     def known_last_step(self) -> int | None:
-        """The last update, by rank 0; None where the time that is left decides it."""
-        return None if self._deadline is not None else self.last_step
+        """The last update of the run; None if a limit of time decides it. Rank 0's is the right one."""
+        return None if self._time_limit.is_set() else self.last_step
 
-    def restored(self, step: int) -> None:
-        """Follow the state, which is that of `step` again: at the start, and after a roll back."""
+    def follow_state(self, step: int) -> None:
+        """Load the rates of `state`, which is that of `step`: at the start, and after a roll back."""
         if not self._is_on:
             return
-        self._schedule = schedule_of(self._config, self._state.warmup_steps)
-        self._start = max(step, self._schedule.decay_start)
-        self._write_rates()
-        if self._state.decay and self._state.decay.last > self._run.max_steps > step:  # the run was shortened
-            self._spread(step, self._run.max_steps)
+        self._first_step = max(step, self._schedule().decay_start)
+        self._load_rates()
+        decay = self._state.decay
+        was_shortened = decay is not None and decay.last > self._max_steps > step
+        if was_shortened:
+            self._spread(step, self._max_steps)
 
     def begins_at(self, step: int) -> bool:
-        return self._is_on and self._state.decay is None and self._start <= step < self._run.max_steps
+        return self._is_on and self._state.decay is None and self._first_step <= step < self._max_steps
 
     def needs_evaluation(self) -> bool:
-        """Whether time is limited and no evaluation was measured, as the end will have one."""
-        missing = self._deadline is not None and self._evaluation_seconds is None
-        return bool(self._device.collective.from_main(int(missing)))
+        """Whether an evaluation must be timed before the decay, as one is made at its end."""
+        return bool(self._from_main(int(self._time_limit.needs_evaluation())))
 
     def begin(self, step: int, epoch: int) -> None:
-        """The decay begins after update `step`."""
-        most = self._run.max_steps - step
-        fitting = self._fitting(step, self._seconds_for_updates())
-        num_updates = self._device.collective.from_main(most if fitting is None else min(most, max(FEW, fitting)))
-        self._decide(step, epoch, step + num_updates)
+        """Begin the decay after update `step`."""
+        most = self._max_steps - step
+        fitting = self._time_limit.updates_before_end(step)
+        num_updates = self._from_main(most if fitting is None else min(most, max(LEAST_UPDATES, fitting)))
+        decay = self._spread(step, step + num_updates)
+        self._log_decay(step, epoch, decay)
+        about = "about " if self._time_limit.is_set() else ""
+        logger.info(
+            f"the learning rate decays from {decay.rate:.3g} after update {step:,}, "
+            f"in the last {about}{num_updates:,} updates"
+        )
 
     def after_interval(self, step: int, epoch: int) -> None:
         """Plan the start of the decay, or correct its end."""
-        self._take_file()
+        decay = self._state.decay
         if not self._is_on:
             return
-        decay, collective = self._state.decay, self._device.collective
         if decay is None:
-            self._start = collective.from_main(self._planned_start(step))
-            self._follow_speed(step, epoch)
-        elif step < decay.last and (last := collective.from_main(self._corrected_last(step, decay))) != decay.last:
-            self._decide(step, epoch, last)
+            self._first_step = self._from_main(self._planned_first_step(step))
+            self._rescale_warmup(step, epoch)
+        elif step < decay.last:
+            last = self._from_main(self._corrected_last_step(step, decay))
+            if last != decay.last:
+                self._log_decay(step, epoch, self._spread(step, last))
 
-    def _follow_speed(self, step: int, epoch: int) -> None:
-        """Where the time allows other updates than were expected, count the shares of the schedule from these.
+    def take_finish_file(self, stop: StopRequest, seconds_of_run: float) -> None:
+        """Take the time that a file FINISH says is left; if it is empty, the decay's share of the run's time until now.
 
-        The warm-up ends within a share of the updates before the decay. One that is over stays as it was.
+        The file is seen by rank 0 only.
         """
-        of_settings = self._config.expected_steps()
-        before = round(self._state.fitting * of_settings)
-        last = self._device.collective.from_main(self._last_in_time(step, before))
-        if abs(last - before) < CHANGED * before:
+        text = stop.take_finish()
+        if text is None:
             return
-        self._state.fitting = last / of_settings
-        applied, planned = self._applied(), self._schedule.warmup_steps
-        share = self._config.optimizer.warmup_proportion
-        wanted = int(share * last) if self._config.expects_fewer_steps() else planned
-        warmup = min(wanted if wanted > applied else planned, applied + int(MOST_WARMUP * (self._start - step)))
-        if applied < min(planned, warmup) and warmup != planned:
-            self._state.warmup_steps = warmup
-            self._schedule = schedule_of(self._config, warmup)
-            self._write_rates()
-        warmup = self._schedule.warmup_steps
-        self._log_event("speed", step, epoch, {"expected_steps": last, "warmup_steps": warmup})
-        goes_on = f"; the warm-up has {warmup:,}" if applied < warmup else ""
-        logger.info(f"about {last:,} updates fit in the time instead of {before:,}{goes_on}")
-
-    def _decide(self, step: int, epoch: int, last: int) -> None:
-        has_begun, decay = self._state.decay is not None, self._spread(step, last)
-        self._log_event("decay", step, epoch, {"learning_rate": decay.rate, "last_step": last})
-        if not has_begun:
-            rest = f"{'' if self._deadline is None else 'about '}{last - step:,} updates"
-            logger.info(f"the learning rate decays from {decay.rate:.3g} after update {step:,}, in the last {rest}")
-
-    # ---- rank 0 decides ----------------------------------------------------------------------------------------------
-
-    def evaluated(self, seconds: float) -> None:
-        self._evaluation_seconds = seconds
-
-    def saved(self, times: SaveTimes) -> None:
-        waits = not self._run.async_checkpoint
-        self._pause_seconds = times.wait_seconds + times.copy_seconds + times.write_seconds * waits
-        self._write_seconds = 0.0 if waits else times.write_seconds
-
-    def seconds_left(self, by_updates: float) -> float:
-        """The time that is left, of which the speed of the updates says `by_updates`."""
-        if self._deadline is None:
-            return by_updates
-        return max(0.0, min(by_updates, self._deadline - self._stop.clock()))
-
-    def _last_in_time(self, step: int, expected: int) -> int:
-        """The last update that fits, once its speed was measured; until then `expected`."""
-        if self._deadline is None or self._stop.clock() - self._begun < MEASURED * (self._deadline - self._begun):
-            return expected
-        fitting = self._fitting(step, self._seconds_for_updates())
-        return expected if fitting is None else min(step + max(1, fitting), self._run.max_steps)
-
-    def _planned_start(self, step: int) -> int:
-        if self._deadline is None:
-            return self._start
-        fitting = self._fitting(step, self._deadline - self._stop.clock() - self._kept_seconds)
-        return self._start if fitting is None else max(step, min(self._schedule.decay_start, step + fitting))
-
-    def _corrected_last(self, step: int, decay: DecayState) -> int:
-        planned, fitting = decay.last - step, self._fitting(step, self._seconds_for_updates())
-        if fitting is None or abs(fitting - planned) <= TOLERANCE * planned:
-            return decay.last
-        return min(max(step + max(1, fitting), decay.first + FEW), self._run.max_steps)
-
-    def _seconds_for_updates(self) -> float | None:
-        """The time that is left, without that of the end; None without a limit."""
-        if self._deadline is None:
-            return None
-        at_end = self._pause_seconds + max(self._evaluation_seconds or 0.0, self._write_seconds) + SECONDS_TO_EXIT
-        return self._deadline - self._stop.clock() - at_end
-
-    def _fitting(self, step: int, seconds: float | None) -> int | None:
-        """Updates after `step` for which `seconds` are enough, with the evaluations and saves before the last of them;
-        None without a limit, or before a speed is known."""
-        if seconds is None or (speed := self._throughput.seconds_per_update(WINDOW * seconds)) is None:
-            return None
-        pauses = [(self._run.num_steps_per_checkpoint, self._pause_seconds)]
-        if self._run.eval_freq and self._evaluation_seconds:
-            pauses.append((self._run.eval_freq, self._evaluation_seconds))
-
-        def needed(updates: int) -> float:
-            before = max(step, step + updates - 1)
-            return updates * speed + sum(cost * (before // every - step // every) for every, cost in pauses)
-
-        return max(0, bisect_right(range(self._run.max_steps - step + 1), seconds, key=needed) - 1)
-
-    def _take_file(self) -> None:
-        """Take the file FINISH: the time that it says is left."""
-        if (text := self._stop.take_finish()) is None:
-            return
-        seconds = seconds_of(text) if text else self._share * self._throughput.seconds_of_run()
+        seconds = seconds_of(text) if text else self._config.optimizer.lr_decay_share * seconds_of_run
         if not self._is_on:
             logger.warning(f"{FINISH_FILE} needs --lr-schedule wsd and is ignored; a file {STOP_FILE} saves and ends")
         elif seconds is None:
@@ -215,27 +173,75 @@ class Decay:
         elif self._state.decay and not text:
             logger.info(f"{FINISH_FILE}: the decay has begun already; a duration in the file corrects it")
         else:
-            self._deadline, self._kept_seconds = self._stop.clock() + seconds, math.inf
+            self._time_limit.decay_now(seconds)
             logger.info(f"{FINISH_FILE}: the learning rate decays now, the run ends in about {duration(seconds)}")
 
-    # ---- the rates ---------------------------------------------------------------------------------------------------
+    # ---- decisions of rank 0 -----------------------------------------------------------------------------------------
+
+    def _planned_first_step(self, step: int) -> int:
+        fitting = self._time_limit.updates_before_decay(step)
+        if fitting is None:
+            return self._first_step
+        return max(step, min(self._schedule().decay_start, step + fitting))
+
+    def _corrected_last_step(self, step: int, decay: DecayState) -> int:
+        planned, fitting = decay.last - step, self._time_limit.updates_before_end(step)
+        if fitting is None or abs(fitting - planned) <= CORRECTED_FROM * planned:
+            return decay.last
+        least = max(step + 1, decay.first + LEAST_UPDATES)
+        return min(max(step + fitting, least), self._max_steps)
+
+    def _last_step_in_time(self, step: int, expected: int) -> int:
+        """The last update that fits in the time; `expected` until the speed of the updates is known."""
+        if not self._time_limit.speed_is_measured():
+            return expected
+        fitting = self._time_limit.updates_before_end(step)
+        return expected if fitting is None else min(step + max(1, fitting), self._max_steps)
+
+    # ---- all ranks follow --------------------------------------------------------------------------------------------
+
+    def _from_main(self, number: int) -> int:
+        return self._device.collective.from_main(number)
+
+    def _log_decay(self, step: int, epoch: int, decay: DecayState) -> None:
+        self._log_event("decay", step, epoch, {"learning_rate": decay.rate, "last_step": decay.last})
+
+    def _rescale_warmup(self, step: int, epoch: int) -> None:
+        """Rescale the warm-up if 20% more or fewer updates fit in the time than were expected."""
+        config, state = self._config, self._state
+        expected = round(state.fitting * config.expected_steps())
+        last = self._from_main(self._last_step_in_time(step, expected))
+        if abs(last - expected) < RESCALED_FROM * expected:
+            return
+        state.fitting = last / config.expected_steps()
+        applied, planned = self._applied_updates(), self._schedule().warmup_steps
+        rescaled = int(config.optimizer.warmup_proportion * last) if config.expects_fewer_steps() else planned
+        warmup = rescaled_warmup(planned, rescaled, applied, self._first_step - step)
+        if warmup != planned:
+            state.warmup_steps = warmup
+            self._load_rates()
+        self._log_event("speed", step, epoch, {"expected_steps": last, "warmup_steps": warmup})
+        goes_on = f"; the warm-up has {warmup:,}" if applied < warmup else ""
+        logger.info(f"about {last:,} updates fit in the time instead of {expected:,}{goes_on}")
 
     def _spread(self, step: int, last: int) -> DecayState:
-        """Let the rate of the next update fall to the end in the updates up to `last`."""
-        applied, decay = self._applied(), self._state.decay
-        rate = float(self._rates[min(applied, len(self._rates) - 1)])
-        self._state.decay = decay = DecayState(decay.first if decay else step, last, step, applied, rate)
-        self._write_rates()
+        """Let the rates fall from that of the update after `step` to the end's rate after update `last`."""
+        applied, rates = self._applied_updates(), self._rates()
+        first = self._state.decay.first if self._state.decay else step
+        decay = DecayState(first, last, step, applied, rate=float(rates[min(applied, len(rates) - 1)]))
+        self._state.decay = decay
+        self._load_rates()
         return decay
 
-    def _applied(self) -> int:
+    def _applied_updates(self) -> int:
         """Updates of the run, without those that were skipped."""
         return int(read_variable(self._device.scope, APPLIED_UPDATES)[0])
 
-    def _write_rates(self) -> None:
-        self._rates, decay = self._schedule.table(), self._state.decay
-        if decay is not None:
-            falling = np.arange(len(self._rates) - decay.applied) / (decay.last - decay.step)
-            share = np.maximum(0.0, 1.0 - falling)
-            self._rates[decay.applied :] = self._end_rate + (decay.rate - self._end_rate) * share
-        write_variable(self._device.scope, LEARNING_RATE_TABLE, self._rates, self._device.place)
+    def _schedule(self) -> Schedule:
+        return schedule_of(self._config, self._state.warmup_steps)
+
+    def _rates(self) -> np.ndarray:
+        return learning_rates(self._schedule(), self._state.decay)
+
+    def _load_rates(self) -> None:
+        write_variable(self._device.scope, LEARNING_RATE_TABLE, self._rates(), self._device.place)

@@ -21,7 +21,7 @@ MOST_IN_FLIGHT = 64  # micro-batches in page-locked memory, some 0.2 MB each
 
 
 class Feeding:
-    """Runs the micro-steps of a program, with arrays in the types that it declares.
+    """Prepares the arrays of a program's micro-steps, in the types that it declares.
 
     A GPU copies an array of ordinary memory only after all that it has been given to do, while the host waits; so it
     would idle until the host had launched the next operators. From page-locked memory it copies in its own time. The
@@ -48,16 +48,14 @@ class Feeding:
             write_variable(scope, FACTOR, factor, self._device.place)
             self._micro_steps = num_micro_steps
 
-    def run(self, feed: Mapping[str, np.ndarray]) -> None:
-        """Run a micro-step.
+    def arrays(self, feed: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """The arrays of a micro-step, in the types of the program; for a GPU in page-locked memory.
 
         Args:
             feed: as `bert.samples.collation.MicroBatch.feed`; its integers fit into the types of the program.
         """
         arrays = self._typed(feed)
-        if self._locks_pages:
-            arrays = self._in_page_locked_memory(arrays)
-        self._device.executor.run(self._program.main, feed=arrays, scope=self._device.scope)
+        return self._in_page_locked_memory(arrays) if self._locks_pages else arrays
 
     def with_batch_vectors(
         self, micro_batches: Iterable[MicroBatch], draw: Callable[[int, Any], None]

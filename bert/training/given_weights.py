@@ -15,8 +15,10 @@ import numpy as np
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.checkpoints.state import CheckpointError
 from bert.config.architecture import MODERN_ONLY, BertConfig
-from bert.conversion.model_description import LABELS_FILE, TASK_FILE, named_classes, read_usage
+from bert.conversion.model_description import named_classes
 from bert.conversion.reading import WITHOUT, PretrainedWeights, read_pretrained
+from bert.conversion.task_file import read_usage
+from bert.conversion.usage import LABELS_FILE, TASK_FILE
 from bert.conversion.vocabularies import with_new_words
 from bert.files import shown
 from bert.model.head_specs import HEAD_TENSORS, TOKEN_WEIGHTS
@@ -58,8 +60,8 @@ class Outputs(NamedTuple):
     labels: tuple[str, ...]  # by index
 
     def __str__(self) -> str:
-        shown = ", ".join(self.labels[:5]) + (" ..." if len(self.labels) > 5 else "")
-        return f"{self.kind} {shown}" if self.labels else self.kind
+        names = ", ".join(self.labels[:5]) + (" ..." if len(self.labels) > 5 else "")
+        return f"{self.kind} {names}" if self.labels else self.kind
 
 
 def weights_for_task(weights: PretrainedWeights, texts: Mapping[str, str]) -> Mapping[str, np.ndarray]:

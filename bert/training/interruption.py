@@ -120,13 +120,13 @@ class StopOnAnyRank:
         self._stop, self._group, self._collective = stop, group, collective
         self._updates_between_looks = 1
 
-    def after(self, step: int, waits: bool) -> bool:
+    def after(self, step: int, will_sync: bool) -> bool:
         """Whether a stop was requested, as far as is known after update `step`.
 
         Args:
-            waits: whether the host waits for the device at this update in any case, so that a look costs nothing.
+            will_sync: this update synchronises with the device anyway, so that checking is free.
         """
-        if step % self._updates_between_looks and not waits:
+        if step % self._updates_between_looks and not will_sync:
             return False
         return self._collective.any(bool(self._stop))
 

@@ -117,7 +117,8 @@ def collect(
     Args:
         batch_size: sequences of the last update, all ranks.
     Returns:
-        The metrics by the names that are logged; numerator and denominator of the mean loss.
+        The metrics by the names that are logged, NaN where nothing was measured; numerator and denominator of the mean
+        loss.
     """
     counts = throughput.interval
     local = read_variable(device.scope, TRAINING_METRICS)
@@ -128,17 +129,18 @@ def collect(
     names = program.objective.metric_names
     tokens, padded_tokens, flops = sums[len(names) :]
     seconds = max(counts.seconds, 1e-9)
+    measured = seconds if counts.updates else math.nan  # a guard skipped every batch of the interval
     metrics = {
         **program.objective.summarise(dict(zip(names, sums[: len(names)].tolist(), strict=True))),
         "learning_rate": _read(device, LEARNING_RATE),
         # Scaling down the loss clears the gradients of an update that overflowed: their norm would be 0.
         "gradient_norm": math.nan if _read(device, CONSECUTIVE_SKIPPED_UPDATES) else _read(device, GRADIENT_NORM),
         "skipped_steps": _read(device, SKIPPED_UPDATES),
-        "step_cost": seconds / max(counts.updates, 1),
+        "step_cost": measured / max(counts.updates, 1),
         "step_samples": batch_size,
-        "seqs_per_sec": counts.sequences * device.group.world_size / seconds,
-        "tokens_per_sec": tokens / seconds,
-        "padded_tokens_per_sec": padded_tokens / seconds,
+        "seqs_per_sec": counts.sequences * device.group.world_size / measured,
+        "tokens_per_sec": tokens / measured,
+        "padded_tokens_per_sec": padded_tokens / measured,
     }
     mfu = plausible_mfu(flops, seconds * device.group.world_size, device.peak_tflops)
     if mfu is not None:

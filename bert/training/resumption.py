@@ -11,7 +11,7 @@ from bert.checkpoints.progress import Progress
 from bert.checkpoints.state import CheckpointError
 from bert.config.flags import flag_name, flat_fields
 from bert.config.training_settings import TrainingConfig
-from bert.training.schedule import outlasts_decay
+from bert.training.resumed_schedule import outlasts_decay
 
 logger = logging.getLogger(__name__)
 
@@ -34,11 +34,11 @@ def checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None:
             "the run has none yet"
         )
     stages = config.run.output_dir.glob(f"*/{config.stage()}") if newest is None else ()
-    others = {path.parent.name for path in stages if checkpoint_files.list_steps(path)} - {config.run.bert_model}
-    if others:
+    other_models = {path.parent.name for path in stages if checkpoint_files.list_steps(path)} - {config.run.bert_model}
+    if other_models:
         raise CheckpointError(
             f"from_checkpoint={source} holds no checkpoint of bert_model={config.run.bert_model}, but of "
-            f"{', '.join(sorted(others))}; pass --bert-model with that name, or another --output-dir"
+            f"{', '.join(sorted(other_models))}; pass --bert-model with that name, or another --output-dir"
         )
     if newest is None and parent is not None:
         raise CheckpointError(
@@ -105,11 +105,11 @@ def _existing_step(source: Path, config: TrainingConfig, step: int) -> Path:
     )
 
 
-def check_continues(resumed: Progress, progress: Progress, config_class: type[TrainingConfig]) -> None:
+def check_continues(resumed: Progress, progress: Progress, config: TrainingConfig) -> None:
     """Refuse to resume a run whose next samples would differ; of other data, name the changed settings and flags."""
     wrong = [
         f"{name} is {getattr(resumed, name)} in the checkpoint, {getattr(progress, name)} in this run"
-        for name in ("stage", "seed", "global_batch_size", "data_fingerprint")
+        for name in ("stage", "seed", "global_batch_size")
         if getattr(resumed, name) != getattr(progress, name)
     ]
     before, now = resumed.settings.get("batch", {}), progress.settings.get("batch", {})
@@ -118,14 +118,27 @@ def check_continues(resumed: Progress, progress: Progress, config_class: type[Tr
         for name in now
         if name.startswith("batch_size_warmup_") and before.get(name) != now[name]
     ]
+    if resumed.data_fingerprint != progress.data_fingerprint:
+        wrong.append(_other_data(resumed, progress, config.training_data()))
     if not wrong:
         return
     remedy = "Use the settings and data it was started with, or a new run with --from-pretrained-params"
     lines = ["this run does not continue the checkpoint:", *wrong, remedy]
     if resumed.data_fingerprint != progress.data_fingerprint:
-        changes = _changed_settings("data", resumed, progress, config_class)
+        changes = _changed_settings("data", resumed, progress, type(config))
         lines += [f"{name}={value} was {old}: {_remedy(name, old)}" for name, old, value in changes]
     raise CheckpointError("\n  ".join(lines))
+
+
+def _other_data(resumed: Progress, progress: Progress, place: Path | None) -> str:
+    """What is known of the data with which the run began and of those of now, by the examples of a pass."""
+    before, now = resumed.num_examples, progress.num_examples
+    what = f"the training data in {place}" if place else "the training data"
+    if before is None or now is None:
+        return f"{what} are not those with which the run began"
+    if before == now:
+        return f"{what} give {now:,} examples as when the run began, but not the same ones"
+    return f"{what} gave {before:,} examples when the run began, and give {now:,} now"
 
 
 def _remedy(name: str, value: Any) -> str:

@@ -24,7 +24,9 @@ from program import TrainingProgram
 logger = logging.getLogger(__name__)
 
 
-def progress_at_start(config: TrainingConfig, data_fingerprint: str, group: Group) -> Progress:
+def progress_at_start(
+    config: TrainingConfig, data_fingerprint: str, group: Group, num_examples: int | None = None
+) -> Progress:
     """The progress of a run before its first update; a checkpoint must agree with it to be resumed."""
     return Progress(
         stage=config.stage(),
@@ -37,6 +39,7 @@ def progress_at_start(config: TrainingConfig, data_fingerprint: str, group: Grou
         loss_scale=None,
         loss_scale_counters={},
         settings=json.loads(config.model_dump_json()),
+        num_examples=num_examples,
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
+from bert.checkpoints.chosen_weights import chosen_weights, weights_folder
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.checkpoints.progress import LoopState, Progress
 from bert.checkpoints.state import CheckpointError
@@ -76,7 +77,7 @@ def load_start(
 
             check_network(path, BertConfig.from_json_file(file), model)
     else:
-        path = checkpoint_files.weights_folder(given)
+        path = weights_folder(given)
         from bert.training.given_weights import read_given, weights_for_task
 
         pretrained = read_given(path, model, config.vocabulary_file())
@@ -95,7 +96,7 @@ def _resume(
     if (stable := stable_checkpoint(config, source, resumed)) is not None:
         source = stable
         parameters, optimizer, resumed = checkpoint.load(source)
-    check_continues(resumed, progress, type(config))
+    check_continues(resumed, progress, config)
     checkpoint.restore(device.scope, device.place, program, parameters, optimizer, resumed)
     for change in changed_settings(resumed, progress, type(config)):
         logger.info(f"changed since the checkpoint: {change}")
@@ -111,12 +112,11 @@ def _weights_of_phase1(
         from bert.training.given_weights import pretrained_parameters
 
         return theirs, pretrained_parameters(theirs, config.model)
-    parent = folder_of_steps(start, config, "phase1")
-    final = parent and checkpoint_files.newest_valid(parent, up_to=checkpoint_files.final_step(parent))
-    if final:
-        return final, checkpoint.load_parameters(final)
-    path = checkpoint_files.weights_folder(start)
-    return path, checkpoint.load_parameters(path)
+    choice = chosen_weights(folder_of_steps(start, config, "phase1") or start)
+    for line in choice.refused:
+        logger.warning(line)
+    source = choice.checkpoint or choice.path
+    return source, checkpoint.load_parameters(source)
 
 
 def _with_positions(weights: Mapping[str, np.ndarray], model: BertConfig, path: Any) -> Mapping[str, np.ndarray]:
@@ -146,7 +146,7 @@ def read_weights_to_use(config: TrainingConfig) -> WeightsToUse:
     if settings.from_checkpoint:
         source = checkpoint_to_continue(config)
     elif start := settings.initial_weights():
-        source = checkpoint_files.weights_folder(start)
+        source = weights_folder(start)
     if source is None:
         raise CheckpointError(
             "no weights to use: pass --from-pretrained-params with a fine-tuned model, or "

@@ -51,6 +51,7 @@ class Task:
     config: TrainingConfig
     objective: Objective
     fingerprint: str = ""  # of the training data; a checkpoint is resumed only with an equal one
+    num_examples: int | None = None  # of a pass over the training data, for the message where they are others
     trains: bool = True  # there is training to do
     evaluates: bool = False  # `Evaluation.evaluate` has anything to evaluate
     finishes: bool = False  # `Evaluation.finish` has work to do after training

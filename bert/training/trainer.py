@@ -1,5 +1,6 @@
 """The training loop: updates of a program on batches, with logs, guards, evaluations and checkpoints in between."""
 
+import math
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from bert.model.optimization import SKIPPED_UPDATES
 from bert.randomness import stream_key
 from bert.reporting.logs import Log
 from bert.runtime.paddle_api import read_variable, write_variable
-from bert.training.decay import Decay
+from bert.training.decay import Decay, open_time_limit
 from bert.training.device_guards import FiniteGuard, RankGuard
 from bert.training.devices import Device
 from bert.training.feeding import Feeding
@@ -22,7 +23,7 @@ from program import TrainingProgram
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LegOutcome:
     """The end of a leg, that is one start of a run."""
 
     step: int
@@ -66,7 +67,8 @@ class Trainer:
         self._batch_schedule = config.batch.schedule(device.group.world_size)
         self._warmup_end = start_step + run.benchmark_warmup_steps if run.benchmark else None
         self._throughput = Throughput(config.model, self._state.totals, stop.clock)
-        self._decay = Decay(config, device, self._state, self._throughput, stop, start_step, log.event)
+        self._time_limit = open_time_limit(config, self._state.totals, self._throughput, stop)
+        self._decay = Decay(config, device, self._state, self._time_limit, start_step, log.event)
         log.total_steps = self._decay.known_last_step
         self._evaluations = EvaluationGuard(self._state, self._metric)
         best = self._state.evaluations.best
@@ -87,7 +89,7 @@ class Trainer:
                 guards.append(DivergenceGuard(self._state, chance_loss, config.optimizer, run.max_steps))
         return guards
 
-    def run(self, open_batches: Callable[[int], Generator]) -> Outcome:
+    def run(self, open_batches: Callable[[int], Generator]) -> LegOutcome:
         """Run the updates up to the last step, or fewer if asked to stop.
 
         Args:
@@ -145,11 +147,11 @@ class Trainer:
         return ends or may_save or self._step % run.log_freq == 0
 
     def _seconds_left(self) -> float:
-        return self._decay.seconds_left(self._throughput.seconds_left(self._last_step - self._step))
+        return self._time_limit.seconds_left(self._throughput.seconds_left(self._last_step - self._step))
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> LegOutcome:
         stopped_by = self._stop.signal_name or "a signal to another rank"
-        return Outcome(
+        return LegOutcome(
             self._step,
             finished=self._step >= self._decay.last_step or self._stopped_early,
             interrupted_by=stopped_by if self._step < self._last_step and not self._stopped_early else None,
@@ -172,11 +174,12 @@ class Trainer:
             micro_batches = self._feeding.with_batch_vectors(batch.micro_batches, self._draw_dropout)
             for micro_step, micro_batch in enumerate(micro_batches):
                 self._draw_dropout(micro_step, micro_batch.feed)
-                self._feeding.run(micro_batch.feed)
+                arrays = self._feeding.arrays(micro_batch.feed)
+                device.executor.run(self._program.main, feed=arrays, scope=device.scope)
                 self._throughput.add_micro_batch(micro_batch)
             self._throughput.interval.updates += 1
         self._step, self._epoch = self._step + 1, batch.epoch
-        self._interrupted = self._stop_on_any_rank.after(self._step, waits=self._is_due_to_log())
+        self._interrupted = self._stop_on_any_rank.after(self._step, will_sync=self._is_due_to_log())
 
     def _draw_dropout(self, micro_step: int, feed: Mapping[str, Any]) -> None:
         """Prepare a micro-step, by a key of its own: a resumed run draws the same masks."""
@@ -191,7 +194,8 @@ class Trainer:
         batch_size = self._batch_schedule.batch_size(self._step - 1)
         metrics, loss_sum, micro_steps = collect(self._program, self._device, self._throughput, batch_size)
         self._metrics = metrics
-        self._stop_on_any_rank.measured(metrics["step_cost"])
+        if math.isfinite(metrics["step_cost"]):
+            self._stop_on_any_rank.measured(metrics["step_cost"])
         if (epochs := self._task.epochs(self._step)) is not None:
             metrics["epochs"] = epochs
         self._log.train(self._step, self._epoch, metrics, self._seconds_left())
@@ -203,8 +207,9 @@ class Trainer:
                 restored = progress.carried
                 self._state.spikes, self._state.divergence = restored.spikes, restored.divergence
                 self._state.evaluations, self._state.decay = restored.evaluations, restored.decay
-                self._decay.restored(self._step)
+                self._decay.follow_state(self._step)
                 return True
+        self._decay.take_finish_file(self._stop, self._throughput.seconds_of_run())
         self._decay.after_interval(self._step, self._epoch)
         return False
 
@@ -247,7 +252,7 @@ class Trainer:
                 self._checkpoints.save(self._step, self._epoch, self._state)
                 self._checkpoints.finish()
             raise
-        self._decay.evaluated(self._stop.clock() - began)
+        self._time_limit.evaluated(self._stop.clock() - began)
         self._metrics |= metrics
         self._log.evaluation(self._step, self._epoch, metrics)
         if not self._metric.name:
@@ -269,7 +274,7 @@ class Trainer:
     def _log_saves(self) -> None:
         """Log the times of finished saves. Raises SaveFailed if one failed."""
         for times in self._checkpoints.saved():
-            self._decay.saved(times)
+            self._time_limit.saved(times)
             costs = {f"checkpoint_{name}": value for name, value in asdict(times).items() if name != "step"}
             self._log.event("checkpoint", times.step, self._epoch, costs)
 

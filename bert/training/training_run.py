@@ -23,7 +23,7 @@ from bert.files import write_atomically
 from bert.model.objectives import Objective
 from bert.model.optimization import load_schedule
 from bert.reporting.logs import QUIET_STEPS, Log, Messages
-from bert.reporting.run_record import METRICS, read_metrics
+from bert.reporting.run_record import METRICS_FILE, read_metrics
 from bert.reporting.trackers import check_trackers
 from bert.runtime.distributed import Group, finalize, group_from_environment
 from bert.runtime.topology import device_name
@@ -33,11 +33,11 @@ from bert.training.interruption import STOPPED_BY, StopRequest, Watchdog
 from bert.training.loss_guards import is_trained
 from bert.training.memory import memory_errors
 from bert.training.metrics import plausible_mfu
+from bert.training.resumed_schedule import resume_schedule, schedule_of
 from bert.training.saving import Checkpoints, progress_at_start
-from bert.training.schedule import resume_schedule, schedule_of
 from bert.training.starts import load_start
 from bert.training.task import Evaluation, Session, Task
-from bert.training.trainer import Outcome, Trainer
+from bert.training.trainer import LegOutcome, Trainer
 from program import TrainingProgram, build_training_program
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ def _train(
 ) -> int:
     config = task.config
     program, device = build(config, task.objective, group)
-    start = progress_at_start(config, task.fingerprint, group)
+    start = progress_at_start(config, task.fingerprint, group, task.num_examples)
     progress = load_start(config, program, device, start, task.texts)
     state, metric = progress.carried, task.best_metric
     log.first_step = progress.step
@@ -95,11 +95,11 @@ def _train(
         if not device.collective.any(group.is_main and is_incomplete):
             return exit_codes.OK
     writer = stack.enter_context(CheckpointWriter(config.run.async_checkpoint))
-    kept, resumed = metric.name if metric.keeps else "", None if config.run.benchmark else progress
-    checkpoints = Checkpoints(config, program, device, start, writer, task, kept, resumed)
+    best_metric, resumed = metric.name if metric.keeps else "", None if config.run.benchmark else progress
+    checkpoints = Checkpoints(config, program, device, start, writer, task, best_metric, resumed)
     evaluate = evaluation.evaluate if task.evaluates and not config.run.benchmark else None
     with Watchdog(config.run.watchdog_seconds, config.stage_dir(), group.rank):
-        last = _last_step(config, progress.step)
+        last = last_step_of_leg(config, progress.step)
         trainer = Trainer(program, device, task, log, stop, progress, last, checkpoints, evaluate)
         packing = program.objective.packing()
         with memory_errors(config, group):
@@ -109,7 +109,7 @@ def _train(
 
 
 def _end(
-    task: Task, evaluation: Evaluation, outcome: Outcome, figures: dict[str, Any], log: Log, stop: StopRequest
+    task: Task, evaluation: Evaluation, outcome: LegOutcome, figures: dict[str, Any], log: Log, stop: StopRequest
 ) -> int:
     """The end of a leg: the summary, and the task's work after the last update -> exit code."""
     is_last_leg = not outcome.interrupted_by and (outcome.finished or task.config.run.benchmark)
@@ -157,11 +157,11 @@ def build(config: TrainingConfig, objective: Objective, group: Group) -> tuple[T
     return program, device
 
 
-def summary(config: TrainingConfig, outcome: Outcome, device: Device, program: TrainingProgram) -> dict[str, Any]:
+def summary(config: TrainingConfig, outcome: LegOutcome, device: Device, program: TrainingProgram) -> dict[str, Any]:
     """The figures of a training by the names its users know; throughputs are of all ranks, without saves."""
     totals, metrics = outcome.totals, outcome.metrics
     if "loss" not in metrics:  # a leg without updates, of a run that was stopped before its summary or is repeated
-        logged = read_metrics(config.log_dir() / METRICS, [])[0]
+        logged = read_metrics(config.log_dir() / METRICS_FILE, [])[0]
         metrics = next((row for row in reversed(logged) if row["step"] == outcome.step), {}) | metrics
     seconds = max(totals.seconds, 1e-9)
     return {
@@ -209,8 +209,16 @@ def _open_log(task: Task, messages: Messages, stack: contextlib.ExitStack) -> Lo
     return log
 
 
-def _last_step(config: TrainingConfig, step: int) -> int:
+def last_step_of_leg(config: TrainingConfig, step: int) -> int:
+    """The last step of a leg that begins after `step`. Refuses a benchmark that would measure nothing."""
     run = config.run
     if run.benchmark:
-        return step + run.benchmark_warmup_steps + run.benchmark_steps
+        config.check_benchmark(step)
+        last = step + run.benchmark_warmup_steps + run.benchmark_steps
+        if last > run.max_steps:
+            measured = run.max_steps - step - run.benchmark_warmup_steps
+            logger.warning(
+                f"the benchmark measures {measured} of {run.benchmark_steps} updates: max_steps={run.max_steps}"
+            )
+        return last
     return min(run.max_steps, step + run.steps_this_run) if run.steps_this_run else run.max_steps

@@ -10,7 +10,7 @@ about relevance: two of its pairs may have nothing in common but a third. What a
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise, product
 from pathlib import Path
@@ -21,15 +21,18 @@ import numpy as np
 from bert.arrays.components import Components
 from bert.labels.schema import number
 from bert.randomness import permutation, stream_key
-from data.text.columns import LABEL_NAMES, TEXT_NAMES, TableForm, fitting
+from bert.reporting.progress import progress
+from bert.vectors.repeated_parts import RepeatedParts
+from data.text.columns import LABEL_NAMES, TEXT_NAMES, TableForm, fitting, is_blank
 from data.text.compression import DamagedError
 from data.text.encodings import Decoding
+from data.text.file_formats import Input
 from data.text.findings import Findings
 from data.text.held_out_groups import held_out_in_order
-from data.text.inputs import list_inputs
+from data.text.inputs import list_inputs, total_bytes
 from data.text.readers import Reading, read_pieces
 from data.text.same_text import near_numbers, normalized
-from data.text.tables import user_table
+from data.text.tables import KINDS, user_table
 from data.text.text_check import NotTextError
 
 if TYPE_CHECKING:
@@ -43,13 +46,15 @@ SENTENCE = "first sentence and the rest"  # of a document of one paragraph, such
 _QUERIES = "query question title anchor sentence1 premise q".split()
 _PASSAGES = "passage positive answer body document context sentence2 hypothesis content text".split()
 _SCORES = "score similarity similarity_score relatedness_score".split()  # of two sentences
+_QUERY_IDS = [(name,) for name in ("query_id", "query-id", "qid", "question_id")]  # an `id` may be the passage's
 _NEGATIVE = re.compile(r"(hard_?)?neg(ative)?s?(_?\d+)?", re.IGNORECASE)
 _MAY_BE_EQUAL = (SAME_TEXT, LABELLED, SCORED)
 _UNIT = 50  # pairs of a document that are held out together, so that a single long one is divided too
 _LEAST_WORDS = 6  # of a paragraph
 _LARGE_GROUP = 0.1  # of all pairs
+_MUCH = 0.3  # of all pairs; it is a warning if more are left out
 _END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])(?=.)")  # of a sentence
-_MARKS = re.compile(r"\A(#+|(q|a|question|answer)\s*[:.])\s+", re.IGNORECASE)  # before a heading, question or answer
+_HEADING_MARK = re.compile(r"\A(#+|(q|a|question|answer)\s*[:.])\s+", re.IGNORECASE)  # also before a question
 _HEADING = re.compile(r"^(#+[ \t].*|.*[?\uff1f])$|^(.+)\n([=\-~^\"'#*+])\3{2,}[ \t]*$", re.MULTILINE)
 Pair = dict[str, Any]
 
@@ -75,38 +80,86 @@ def table_pairs(
             f"{', '.join(names)[:200]}; name them with --query-column and --passage-column"
         )
     sides = columns[:1] * 2 if kind == LABELLED else columns[:2]
-    wrong, (identifier,) = [*filter(_NEGATIVE.fullmatch, names)], fitting([("query_id",), ("id",)], names) or ("",)
+    wrong, (identifier,) = [*filter(_NEGATIVE.fullmatch, names)], fitting(_QUERY_IDS, names) or ("",)
     for place, values, _ in table.rows:
         row = values or {}
         given = [row.get(name) for name in sides]
-        first, second = ("" if value is None or isinstance(value, dict | list) else str(value) for value in given)
+        first, second = ("" if is_blank(value) or isinstance(value, dict | list) else str(value) for value in given)
         lists = [value if isinstance(value := row.get(name) or [], list) else [value] for name in wrong]
         pair: Pair = {"query": first, "passage": second, "negatives": [str(text) for texts in lists for text in texts]}
-        pair |= {"value": None if kind == TABLE else row.get(columns[-1]), "id": row.get(identifier)}
+        of_query = row.get(identifier)
+        pair |= {"value": None if kind == TABLE else row.get(columns[-1])}
+        pair |= {"id": None if is_blank(of_query) else of_query}  # an empty cell is no identifier
         if kind == SCORED:
             with suppress(ValueError):  # one with a decimal comma is read too
                 pair["value"] = number(str(pair["value"]))
         yield {**pair, "kind": kind, "where": f"row {place}", "unit": first}
-    notes += [f"{path}: {line}" for line in table.findings.encoding_lines()]
+    found = table.findings
+    notes += [f"{path}: {line}" for line in (*found.encoding_lines(), *found.row_lines())]
 
 
-def text_pairs(path: Path, decoding: Decoding, notes: list[str], text_field: str | None = None) -> Iterator[Pair]:
-    """The pairs of the documents in a folder or file; `notes` gets what was not read."""
+def without_repeated_parts(pairs: Iterable[Pair], share: float, notes: list[str]) -> list[Pair]:
+    """The pairs of a table, whose queries and passages lack the parts that stand in a larger share of them.
+
+    A text of such parts alone is left as it is. Texts with a class or a score are.
+    """
+    rows = list(pairs)
+    kinds = {pair["kind"] for pair in rows}
+    for side, what in (("query", "queries"), ("passage", "passages")) if share < 1 and kinds == {TABLE} else ():
+        repeated = RepeatedParts.of([pair[side] for pair in rows], share)
+        for pair in rows:
+            pair[side] = repeated.removed_from(pair[side]) or pair[side]
+            if side == "passage":
+                pair["negatives"] = [repeated.removed_from(text) or text for text in pair["negatives"]]
+        notes += repeated.notes(share, what)
+    return rows
+
+
+def text_pairs(
+    path: Path, decoding: Decoding, notes: list[str], text_field: str | None = None, repeated_share: float = 1.0
+) -> Iterator[Pair]:
+    """The pairs of the documents in a folder or file; `notes` gets what was not read.
+
+    Args:
+        repeated_share: parts of a larger share of the rows of a table, or the mails of a file, are taken out.
+    """
     reading = Reading(decoding.language, decoding.encoding, text_field=text_field)
-    findings, parts = Findings(), list[str]()
-    for source in list_inputs([path], "auto", findings, flag="text"):
-        try:
-            for piece in read_pieces(source, reading, findings):
-                parts.append(piece.text)
-                if piece.ends:
-                    for number, (kind, query, passage) in enumerate(document_pairs("".join(parts))):
-                        pair = {"query": query, "passage": passage, "negatives": [], "kind": kind, "where": piece.id}
-                        yield {**pair, "unit": f"{piece.id} {number // _UNIT}"}
-                    parts.clear()
-        except (NotTextError, DamagedError) as error:
-            findings.refuse(source, error, 0)
-    notes += findings.encoding_lines()
+    findings = Findings()
+    inputs = list_inputs([path], "auto", findings, flag="text")
+    with progress(f"reading {path.name}", total_bytes(inputs)) as meter:
+        for source in inputs:
+            try:
+                documents = _documents(source, reading, findings)
+                if source.kind in (*KINDS, "mbox") and repeated_share < 1:
+                    documents = _without_repeated_parts(source, [*documents], repeated_share, notes)
+                for identifier, text in documents:
+                    for number, (kind, query, passage) in enumerate(document_pairs(text)):
+                        pair = {"query": query, "passage": passage, "negatives": [], "kind": kind, "where": identifier}
+                        yield {**pair, "unit": f"{identifier} {number // _UNIT}"}
+            except (NotTextError, DamagedError) as error:
+                findings.refuse(source, error, 0)
+            meter.update(source.path.stat().st_size)
+    notes += (f"{path.name}: text is column {guess.rpartition(': column ')[2]}" for guess in findings.guessed[:3])
+    notes += [*findings.encoding_lines(), *findings.row_lines()]
     notes += [f"not read: {line}" for line in (*findings.left_out[:3], *findings.problems[:3])]
+
+
+def _documents(source: Input, reading: Reading, findings: Findings) -> Iterator[tuple[str, str]]:
+    """(id, text) of each document of a file."""
+    parts = list[str]()
+    for piece in read_pieces(source, reading, findings):
+        parts.append(piece.text)
+        if piece.ends:
+            yield piece.id, "".join(parts)
+            parts.clear()
+
+
+def _without_repeated_parts(
+    source: Input, documents: Sequence[tuple[str, str]], share: float, notes: list[str]
+) -> Iterator[tuple[str, str]]:
+    repeated = RepeatedParts.of([text for _, text in documents], share)
+    notes += repeated.notes(share, f"the texts of {source.path.name}")
+    return ((identifier, repeated.removed_from(text)) for identifier, text in documents)
 
 
 def document_pairs(text: str) -> list[tuple[str, str, str]]:
@@ -131,7 +184,7 @@ def _blocks(text: str) -> Iterator[tuple[str, bool]]:
     """Paragraphs, and whether each is a heading or a question: by marks, or a short line that ends without a stop."""
     parts = re.split(r"\n[ \t]*\n", _HEADING.sub(r"\n\n\1\2\n\n", text.replace("\r\n", "\n")))
     for part in parts if len(parts) > 1 else text.splitlines():
-        block = _MARKS.sub("", " ".join(part.split()), count=1)
+        block = _HEADING_MARK.sub("", " ".join(part.split()), count=1)
         is_short = len(block) <= 150 and len(block.split()) < 16 and "\n" not in part.strip()
         is_heading = is_short and block[:1].isalnum() and block[-1] not in ".!:;,\u3002"
         if is_heading or len(block.split()) >= _LEAST_WORDS or len(block) >= 8 * _LEAST_WORDS:  # also without spaces
@@ -143,7 +196,7 @@ def cleaned(pairs: Iterable[Pair], source: Path, notes: list[str]) -> "pd.DataFr
     import pandas as pd
 
     frame = pd.DataFrame(pairs, columns=["query", "passage", "negatives", "kind", "where", "unit", "id", "value"])
-    sides, left_out = ["plain_query", "plain_passage"], list[str]()
+    sides, left_out, number_before = ["plain_query", "plain_passage"], list[str](), len(frame)
     for name in ("query", "passage"):
         frame[f"plain_{name}"] = frame[name].astype(str).map(normalized)
     wrong = {
@@ -162,6 +215,8 @@ def cleaned(pairs: Iterable[Pair], source: Path, notes: list[str]) -> "pd.DataFr
     if frame.empty:
         why = "; ".join([*notes, *left_out]) or "it has no row, or no paragraph beside a heading"
         raise ValueError(f"{source} gives no pair of texts; check it ({why})")
+    if (share := 1 - len(frame) / number_before) > _MUCH:
+        left_out.append(f"warning: {share:.0%} of the pairs are left out, for these reasons; correct the rows")
     counts = ", ".join(f"{kind} {number:,}" for kind, number in frame.kind.value_counts().items())
     notes += [f"{len(frame):,} pairs of {source.name}: {counts}", *left_out]
     frame = frame.assign(alike=near_numbers(frame.plain_passage.tolist()))
@@ -234,6 +289,11 @@ def divided(
         found = f" ({'; '.join(notes)})" if notes else ""
         raise ValueError(f"{len(frame):,} pairs are too few to hold some out; add some, or pass --eval FILE{found}")
     notes.append(f"held out: {held_out.sum():,} pairs; left out of the others as they are like these: {alike.sum():,}")
+    if (share := alike.sum() / len(frame)) > _MUCH:
+        notes.append(
+            f"warning: {share:.0%} of the pairs are left out, as they share a query or nearly a passage with those "
+            "that are held out; take out what so many rows share, or pass --eval FILE with queries of its own"
+        )
     return frame[~held_out & ~alike], frame[held_out]
 
 

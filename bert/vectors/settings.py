@@ -3,14 +3,15 @@
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from bert.config.entry_point import EntryPoint, Rule
 from bert.config.flags import flag_name
-from bert.config.settings_base import MayDiffer
-from bert.conversion.model_description import Usage, VectorForm, read_usage, unread_vector_steps
+from bert.config.settings_base import MayDiffer, ReadWith
+from bert.conversion.task_file import read_usage, unread_vector_steps
+from bert.conversion.usage import Usage, VectorForm
 from bert.finetuning.config import (
     SMALL,
     FineTuningConfig,
@@ -23,6 +24,7 @@ from bert.finetuning.config import (
 from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import named_weights
 from bert.finetuning.text_files import implied_decoding
+from bert.vectors.repeated_parts import USUAL_SHARE
 from data.text.findings import Findings
 from data.text.inputs import list_inputs, total_bytes
 
@@ -41,12 +43,27 @@ _TEXT, _PAIRS = ("--text", ["text"]), ("--pairs or --eval", ["train_file", "eval
 
 class VectorDataSettings(TaskDataSettings):
     text: Path | None = Field(None, description="own text: its titles and paragraphs are pairs")
-    text_field: str | None = Field(None, description="of --text: the texts' column or field in tables and JSON")
+    text_field: Annotated[str | None, ReadWith("text")] = Field(
+        None, description="of --text: the texts' column or field in tables and JSON"
+    )
     train_file: Path | None = Field(None, description="table of queries and passages")
     eval_file: Path | None = Field(None, description="pairs to measure on; none: a part is held out")
-    query_column: str | None = Field(None, description="column of the queries; inferred if not named")
-    passage_column: str | None = Field(None, description="column of the passages; inferred if not named")
-    held_out_fraction: float = Field(0.1, gt=0, le=0.5, description="of the pairs, to measure on without --eval")
+    query_column: Annotated[str | None, ReadWith("train_file", "eval_file")] = Field(
+        None, description="column of the queries; inferred if not named"
+    )
+    passage_column: Annotated[str | None, ReadWith("train_file", "eval_file")] = Field(
+        None, description="column of the passages; inferred if not named"
+    )
+    held_out_fraction: Annotated[float, ReadWith("eval_file", values=(None,))] = Field(
+        0.1, gt=0, le=0.5, description="of the pairs, to measure on without --eval"
+    )
+    repeated_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="take out parts, such as greetings and signatures, that stand in a larger share of the rows of a "
+        f"table; {USUAL_SHARE:g} unless given, 1: none",
+    )
     compare: MayDiffer[Path | None] = Field(None, description="another model to measure on the same queries")
     pooling: Literal["mean", "cls"] = Field("mean", description="the vector: mean of all tokens' states, or of [CLS]")
     query_prefix: str = Field("", description='before each query, such as "query: "; kept with the model')
@@ -110,8 +127,15 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
         usual = usual_settings(total_bytes(files) // _BYTES_OF_A_PAIR, {**implied, **values})
         is_small = implied.get("model_type") == "modernbert" and int(implied["hidden_size"]) <= SMALL
         implied |= usual | _BATCH | (_SMALL_MODERN if is_small else {})
+        implied |= {"repeated_share": _repeated_share(values)}
         implied |= settings_of_the_run(values, "vectors") | implied_decoding({**implied, **values}, Usage())
     return implied
+
+
+def _repeated_share(values: Mapping[str, Any]) -> float:
+    """As in the run that goes on; one of a version that took nothing out has no such setting."""
+    before = settings_of_the_run(values, "vectors", ("output_dir", "repeated_share"))
+    return float(before.get("repeated_share", 1.0 if before else USUAL_SHARE))
 
 
 _TASK = "bert.vectors.task:VectorTask"
@@ -121,7 +145,7 @@ ENTRY = EntryPoint(
     task=_TASK,
     recipes={},
     inquiries=inquiries(_TASK),
-    aliases={"train_file": ("--pairs",), "eval_file": ("--eval",), "from_pretrained_params": ("--model",)},
+    aliases={"train_file": ("--pairs",), "eval_file": ("--eval",)},
     rules=(Rule(implies=_implied),),
     usage="(--text FOLDER | --pairs FILE) --model WEIGHTS",
     description="Train vectors of texts for search, and measure how well they find.",

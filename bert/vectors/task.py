@@ -9,7 +9,7 @@ import numpy as np
 
 from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.config.training_settings import derive
-from bert.conversion.model_description import Usage
+from bert.conversion.usage import Usage
 from bert.finetuning.loader import FeatureTable, FineTuningLoader
 from bert.finetuning.run import FineTuning
 from bert.finetuning.task import Features, FineTuningTask, Outputs, Part
@@ -35,6 +35,7 @@ from bert.vectors.pairs import (
     table_pairs,
     text_pairs,
     without,
+    without_repeated_parts,
 )
 from bert.vectors.retrieval import bm25, cosines, found
 from bert.vectors.settings import VectorConfig
@@ -169,10 +170,12 @@ class VectorTask(FineTuningTask):
             return self._held_out
         data, decoding = self._config.data, Decoding.of(self._config.data)
         if part.path == data.text:
-            pairs = text_pairs(part.path, decoding, self.notes, data.text_field)
+            pairs = text_pairs(part.path, decoding, self.notes, data.text_field, data.repeated_share)
         else:
             columns, to_measure = (data.query_column, data.passage_column), part.name == "held_out"
             pairs = table_pairs(part.path, *columns, decoding, self.notes, to_measure=to_measure)
+            if not to_measure:
+                pairs = iter(without_repeated_parts(pairs, data.repeated_share, self.notes))
         return cleaned(pairs, part.path, self.notes)
 
     def windows(self, part: Part) -> "Iterator[pd.DataFrame]":

@@ -67,7 +67,7 @@ def pack_documents(
     ends, continues = documents.sentence_offsets[documents.document_offsets[1:]], documents.continues
     tokens = np.insert(documents.token_ids, ends, sep_id)
     continues = None if continues is None else np.insert(continues, ends, False)
-    pieces = [_cut(len(tokens), settings, block, number) for number in range(settings.duplicate_factor)]
+    pieces = [_piece_edges(len(tokens), settings, block, number) for number in range(settings.duplicate_factor)]
     starts, stops = np.concatenate([piece[:-1] for piece in pieces]), np.concatenate([piece[1:] for piece in pieces])
     if len(starts):  # no sequence begins or ends with the [SEP] between two documents
         starts = starts + (tokens[starts] == sep_id)
@@ -82,7 +82,7 @@ def pack_documents(
     return replace(documents, token_ids=tokens, continues=continues), spans
 
 
-def _cut(num_tokens: int, settings: PairSettings, block: int, number: int) -> np.ndarray:
+def _piece_edges(num_tokens: int, settings: PairSettings, block: int, number: int) -> np.ndarray:
     """Edges of one repetition's pieces: the first has a random length, except in the first repetition.
 
     `short_seq_prob` of the others have a random length too.
@@ -140,10 +140,10 @@ def _document_parts(documents: TokenizedDocuments, settings: PairSettings, block
         most = np.where((end - begin > room) & (number > 0), room, 1)
         first = begin + integers_below(key, np.arange(len(begin)), most)
         counts = -(-(end - first) // room)
-        others = np.repeat(first, counts) + ragged_indices(np.zeros_like(counts), counts) * room
+        second_starts = np.repeat(first, counts) + ragged_indices(np.zeros_like(counts), counts) * room
         is_cut = first > begin
-        starts += [begin[is_cut], others]
-        stops += [first[is_cut], np.minimum(others + room, np.repeat(end, counts))]
+        starts += [begin[is_cut], second_starts]
+        stops += [first[is_cut], np.minimum(second_starts + room, np.repeat(end, counts))]
     return np.concatenate(starts), np.concatenate(stops)
 
 

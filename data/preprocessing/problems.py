@@ -8,9 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from bert.tokenization.library import TextTokenizer
+from data.text.sentences import CUT_SENTENCES, PARTS_OF_SENTENCES
 
 MOST_UNKNOWN = 0.01  # share of the tokens
 _RANDOM_NEXT_ERROR, _SIGMAS = 0.05, 4.0  # from a half, and of the chance in few pairs
+_MOST_CUT = 0.5  # share of the sentences
 _SHOWN, _SHOWN_LETTERS = 10, 20
 
 
@@ -53,6 +55,13 @@ def problems_of_counts(counts: Mapping[str, int], words: Counter[str]) -> list[s
     """
     tokens, pairs = counts.get("tokens", 0), counts.get("samples", 0)
     problems = problems_of_tokens(Unknown(counts.get("unknown tokens", 0) / max(1, tokens), tokens, words))
+    cut, parts = counts.get(CUT_SENTENCES, 0), counts.get(PARTS_OF_SENTENCES, 0)
+    whole = counts.get("sentences", 0) - parts + cut  # before they were cut
+    if cut > _MOST_CUT * whole:
+        problems.append(
+            f"{cut / max(1, whole):.0%} of the {whole:,} sentences are longer than half a sample and were cut by their "
+            "length; are their ends not marked, or in a language other than --language?"
+        )
     if "samples with a random next" in counts:
         problems += problems_of_pairs(pairs, counts["samples with a random next"] / max(1, pairs))
     return problems

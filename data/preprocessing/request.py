@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -10,27 +11,29 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from bert.config.flags import Flag
-from bert.config.plain_commands import Language
 from bert.config.setting_errors import SettingsWithRules, explain
-from bert.samples.masking import MASKED_SHARE
+from bert.samples.settings import MASKED_SHARE
 from bert.tokenization.segmentation import SEGMENTERS
+from bert.tokenization.unknown import MOST_UNKNOWN_TO_TRAIN
 from bert.tokenization.vocabulary import Vocabulary
 from data.preprocessing.settings import (
     COMPRESSION_HELP,
-    FORMATS,
     MASKING,
     OBJECTIVES,
+    SHARD_FORMATS,
     Compression,
     PairSettings,
     SampleSettings,
 )
 from data.preprocessing.workers import SCHEDULERS, NumWorkers, all_cores
+from data.text.code_pages import base_language, check_language
 from data.text.lddl_reader import Block, SourceFile, list_sources, numbered_documents, plan_blocks
 from data.text.script_facts import ScriptFacts, segmenter_of
 
 _CORPORA = ("text", "wikipedia", "books", "common_crawl", "open_webtext")
 _DEFAULT_BLOCK_BYTES = 4 << 20
 _MEASURED_BLOCKS, _MEASURED_DOCUMENTS, _MEASURED_CHARACTERS = 16, 50, 2_000  # to choose a segmenter by
+_SAMPLED_DOCUMENTS = 5  # of a block, whose words are looked up in the vocabulary
 _SHORT_SEQ_PROB = {"mlm_nsp": PairSettings.short_seq_prob, "mlm": 0.0}  # by objective
 
 SourceFolders = Annotated[tuple[Path, ...], Flag(placeholder="DIR", is_repeatable=True)]
@@ -64,7 +67,12 @@ class ShardRequest(SettingsWithRules):
     strip_accents: Annotated[
         bool | None, Flag(default_text="if the text is lower-cased, unless the vocabulary has them")
     ] = Field(None, description="strip accents")
-    language: Language = Field(SampleSettings.language, description="of the sentence splitter")
+    language: Annotated[
+        str | None,
+        Flag(
+            name="--language", hidden_aliases=("--lang",), default_text="that of the source's folder, or of its script"
+        ),
+    ] = Field(None, description="of the sentence splitter")
     target_seq_length: Annotated[
         int, Flag(name="--max-seq-length", hidden_aliases=("--target-seq-length",), unit="TOKENS")
     ] = Field(128, description="length of the longest sample, special tokens included")
@@ -107,7 +115,7 @@ class ShardRequest(SettingsWithRules):
     num_shards: Annotated[int | None, Flag(default_text="one part per block")] = Field(
         None, ge=1, description="balanced shards (per bin)"
     )
-    output_format: Literal[*FORMATS] = Field("parquet", description="of the shards")  # type: ignore[valid-type]
+    output_format: Literal[*SHARD_FORMATS] = Field("parquet", description="of the shards")  # type: ignore[valid-type]
     compression: Compression = Field("snappy", description=COMPRESSION_HELP)
     local_n_workers: NumWorkers = Field(default_factory=all_cores, ge=1, description="processes, or Slurm jobs")
     scheduler: Literal[*SCHEDULERS] = Field(  # type: ignore[valid-type]
@@ -151,12 +159,25 @@ class ShardRequest(SettingsWithRules):
             ValueError: the vocabulary does not fit the settings.
         """
         case = vocabulary.normalization(self.lowercase, self.strip_accents)
+        facts, sample = _facts_of(source)
         found = {
+            "language": self.language or _language_of(source, facts),
             "lowercase": case.lowercase,
             "strip_accents": case.strip_accents,
-            "word_segmenter": self._word_segmenter(vocabulary, source),
+            "word_segmenter": self._word_segmenter(vocabulary, facts),
+            "equal_letters": vocabulary.is_wordpiece(),  # another tokenizer has rules of its own
         }
-        return self._settings(source.block_bytes, found)
+        from bert.tokenization.library import text_tokenizer  # both load packages that --help does not need
+        from data.preprocessing.problems import unknown_words
+
+        settings = self._settings(source.block_bytes, found)
+        unknown = unknown_words(sample, text_tokenizer(vocabulary, settings.normalization()))
+        if unknown.share > MOST_UNKNOWN_TO_TRAIN:
+            raise ValueError(
+                f"{unknown}, by {vocabulary.source}, more than {MOST_UNKNOWN_TO_TRAIN:.0%}: it is not of this text, or "
+                "not of its case; pass the vocabulary of its language, or make one by data.train_vocabulary"
+            )
+        return settings
 
     def _settings(self, block_bytes: int, found: dict) -> SampleSettings:
         short_seq_prob = _SHORT_SEQ_PROB[self.objective] if self.short_seq_prob is None else self.short_seq_prob
@@ -175,14 +196,13 @@ class ShardRequest(SettingsWithRules):
             masked_lm_ratio=self.masked_lm_ratio,
             max_predictions_per_seq=self.max_predictions_per_seq,
             sample_ratio=self.sample_ratio,
-            language=self.language,
             objective=self.objective,
             separate_documents=self.separate_documents,
             **found,
         )
 
-    def _word_segmenter(self, vocabulary: Vocabulary, source: Source) -> str | None:
-        """The requested segmenter; auto: the one that the beginning of some blocks needs."""
+    def _word_segmenter(self, vocabulary: Vocabulary, facts: ScriptFacts) -> str | None:
+        """The requested segmenter; auto: the one that the text needs."""
         if not vocabulary.is_wordpiece():
             if self.word_segmenter in ("auto", "none"):
                 return None
@@ -192,8 +212,27 @@ class ShardRequest(SettingsWithRules):
             )
         if self.word_segmenter != "auto":
             return None if self.word_segmenter == "none" else self.word_segmenter
-        facts = ScriptFacts()
-        for block in source.blocks[:: -(-len(source.blocks) // _MEASURED_BLOCKS)]:
-            for _, text in islice(numbered_documents(block, Counter()), _MEASURED_DOCUMENTS):
-                facts.add(text[:_MEASURED_CHARACTERS])
         return segmenter_of(facts.cutter(), "auto")
+
+
+def _facts_of(source: Source) -> tuple[ScriptFacts, list[str]]:
+    """Those of the beginning of some blocks, and fewer of its texts."""
+    facts, sample = ScriptFacts(), list[str]()
+    for block in source.blocks[:: -(-len(source.blocks) // _MEASURED_BLOCKS)]:
+        for number, (_, text) in enumerate(islice(numbered_documents(block, Counter()), _MEASURED_DOCUMENTS)):
+            facts.add(start := text[:_MEASURED_CHARACTERS])
+            sample += [start] if number < _SAMPLED_DOCUMENTS else []
+    return facts, sample
+
+
+def _language_of(source: Source, facts: ScriptFacts) -> str:
+    """That whose folder, source/<language>, has most of the text; in en, the usual name, by the script."""
+    sizes = Counter[str]()
+    for file in source.files:
+        folder = Path(file.path).parent
+        language = base_language(folder.name) if folder.parent.name == "source" else ""
+        sizes["en" if language in ("", "simple") else language] += file.num_bytes
+    language = min(sizes, key=lambda name: (-sizes[name], name), default="en")
+    with suppress(ValueError):  # a folder with another name
+        return facts.language() if check_language(language) == "en" else language
+    return facts.language()

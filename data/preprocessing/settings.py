@@ -5,14 +5,14 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from bert.config.setting_errors import refuse_mistakes
-from bert.samples.masking import MASKED_SHARE, check_predictions
+from bert.samples.settings import MASKED_SHARE, check_predictions
 from bert.tokenization.normalization import Normalization
 from bert.tokenization.segmentation import CUTTING, version_of
 from data.text.code_pages import check_language
 
 OBJECTIVES = ("mlm_nsp", "mlm")
 MASKING = ("static", "dynamic")
-FORMATS = ("parquet", "arrow")
+SHARD_FORMATS = ("parquet", "arrow")
 Compression = Literal["none", "snappy", "zstd", "lz4"]
 COMPRESSION_HELP = "of parquet shards; snappy is LDDL's, lz4 is quicker to read and write"
 _LONGEST = (1 << 16) - 1
@@ -69,6 +69,7 @@ class SampleSettings:
     strip_accents: bool | None = None
     language: str = "en"
     word_segmenter: str | None = None
+    equal_letters: bool = False
     objective: str = "mlm_nsp"
     separate_documents: bool = False
 
@@ -117,7 +118,7 @@ class SampleSettings:
             )
 
     def normalization(self) -> Normalization:
-        return Normalization(self.lowercase, self.strip_accents, self.cutter())
+        return Normalization(self.lowercase, self.strip_accents, self.cutter(), self.equal_letters)
 
     def cutter(self) -> str | None:
         """The segmenter that cuts scripts without spaces."""

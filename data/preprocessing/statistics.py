@@ -101,9 +101,9 @@ def _add(result: ShardStatistics, shard: Shard, table: SampleTable, vocabulary: 
     }
     if table.masks:
         flat = np.repeat(table.offsets[:-1], table.masks.counts()) + table.masks.positions
-        shown, labels = table.token_ids[flat], table.masks.labels
-        is_mask, unchanged = shown == vocabulary.id_of("[MASK]"), shown == labels
-        no_word = ~np.isin(shown, vocabulary.replacement_ids())
+        masked_ids, labels = table.token_ids[flat], table.masks.labels
+        is_mask, unchanged = masked_ids == vocabulary.id_of("[MASK]"), masked_ids == labels
+        no_word = ~np.isin(masked_ids, vocabulary.replacement_ids())
         counts["masks"] = len(labels)
         counts["masks shown as [MASK]"], counts["masks left unchanged"] = is_mask.sum(), unchanged.sum()
         counts["masks shown as a special or [unused] token"] = (no_word & ~is_mask & ~unchanged).sum()

@@ -16,7 +16,7 @@ _SAMPLE_BYTES = 1 << 14
 # Log-likelihoods: of a character that is not ASCII; of all words being among the commonest; of a language and a page.
 _MARK, _FOREIGN, _MISPLACED, _CONTROL = -2.0, -6.0, -8.0, -12.0
 _WORDS, _GIVEN, _PLACE, _OF_RARE = 40.0, 8.0, -0.5, -8.0
-_RARE = ("cp850", "cp852", "cp857", "cp737", "cp866", "mac-roman")
+_RARE = tuple("cp850 cp852 cp857 cp737 cp861 cp862 cp866 cp1125 iso8859-3 iso8859-14 mac-roman mac-cyrillic".split())
 _LEAST_FIT, _LEAST_FIT_OF_ALPHABETS = -3.5, -2.6  # mean of the characters; below it the text is of another page
 _ALPHABET = 20  # letters
 _TAG = re.compile("([a-z]{2,8})([-_][A-Za-z0-9]{1,12})*")
@@ -51,6 +51,11 @@ def _languages() -> list[tuple[str, list[str], str, list[str]]]:
     rows = Path(__file__).with_name("code_pages.tsv").read_text("utf-8").splitlines()[1:]
     split = (row.split("\t") for row in rows)
     return [(code, pages.split(), letters, words.split()) for code, pages, letters, words in split]
+
+
+def common_words() -> dict[str, list[str]]:
+    """The commonest words of each language of the table."""
+    return {language: words for language, _, _, words in _languages()}
 
 
 def guess(sample: bytes, language: str) -> str | None:

@@ -1,7 +1,8 @@
 """What to read of a table: its columns, which are named, known by usual names, or chosen by their content."""
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import chain
@@ -17,8 +18,15 @@ LABEL_NAMES = tuple(
 )
 SAMPLE_ROWS, SAMPLE_CHARACTERS = 500, 1 << 20  # of a table without a column of the names
 _LEAST_MEAN, _LEAST_TOTAL = 30, 100  # characters of a text and of the sample; less is a name, a date or a setting
+# Of a column of text beside the main one: the share of rows that have it, words in the mean, letters, new words.
+_LEAST_FILLED, _LEAST_WORDS, _LEAST_LETTERS, _LEAST_NEW = 0.25, 3, 0.6, 0.1
+SAMPLE_OF_A_TEXT = 200  # characters
+_NO_TEXT = re.compile(r"\S@\S+\.|://")  # an address
 LONGEST_NAME = 60  # a longer "name" is a first row of text
+MOST_COLUMNS = 100_000
+_JOIN = "+"  # between the names of columns whose texts are read as one
 _MAX_SHOWN = 20
+_MOST_COMPARED = 1_000  # names that are searched for one that is spelled nearly as the one that is missing
 _MOST_NESTED = 10  # of objects and lists in which a text is searched
 T = TypeVar("T")
 Column = str | int  # its name, or in a table without a line of names its position from 0
@@ -38,6 +46,7 @@ class TextColumn:
     Attributes:
         names: those that may hold the text of a row; the first one that does is taken.
         guess: the column with the longest text, which was taken as the table has none of the names.
+        unused: other columns of text beside a guess.
     """
 
     def __init__(self, text_field: str | None) -> None:
@@ -48,10 +57,16 @@ class TextColumn:
         if len(self.names) > 1:
             self.names.append(self.names.pop(0))  # a name that has commas itself
         self.guess: str | None = None
+        self.unused: list[str] = []
 
-    def among(self, columns: Iterable[Any]) -> str | None:
+    @property
+    def is_named(self) -> bool:
+        """Whether the user named it."""
+        return not self._may_guess
+
+    def among(self, columns: Container[Any]) -> str | None:
         """The first of the names that is a column."""
-        return next((name for name in self.names if name in columns), None)
+        return next((name for name in self.names if has_column(columns, name)), None)
 
     def choose(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
         """The column of a table, which becomes the only name.
@@ -70,24 +85,23 @@ class TextColumn:
             if not self._may_guess or longest is None:
                 raise NoColumnError(self._missing(columns, longest, rows))
             chosen = self.guess = longest
+            self.unused = further_texts(rows, chosen)
         self.names = [chosen]
         return chosen
 
     def value(self, row: Mapping[Any, Any]) -> tuple[str, Any]:
         """(name, value) of a row's text."""
-        name = next((name for name in self.names if isinstance(row.get(name), str)), None)
+        name = next((name for name in self.names if isinstance(value_of(row, name), str)), None)
         name = name or self.among(row) or self.guess or self.names[0]
-        return name, row.get(name)
+        return name, value_of(row, name)
 
     def _missing(self, columns: Sequence[str], longest: str | None, rows: Sequence[Mapping[str, Any]]) -> str:
         wanted = " or ".join(repr(name) for name in self.names if name and (len(self.names) == 1 or "," not in name))
-        close = next((near for name in self.names for near in get_close_matches(name, columns, 1, 0.7)), longest)
-        inside = list(chain.from_iterable(map(texts_inside, rows)))
-        close = (
-            close
-            or longest_text(inside)
-            or next((path for text in inside for path in text if path not in columns), None)
-        )
+        compared = columns[:_MOST_COMPARED]
+        close = next((near for name in self.names for near in get_close_matches(name, compared, 1, 0.7)), longest)
+        if close is None:
+            inside, known = list(chain.from_iterable(map(texts_inside, rows))), set(columns)
+            close = longest_text(inside) or next((path for text in inside for path in text if path not in known), None)
         hint = f" (did you mean {close!r}?)" if close is not None else ""
         return f"has no column {wanted}, only {[name[:LONGEST_NAME] for name in columns[:_MAX_SHOWN]]}{hint}"
 
@@ -109,9 +123,80 @@ def fitting(keys: Iterable[tuple[str, ...]], names: Iterable[Any]) -> tuple[Any,
     for form in (str, str.lower):
         known = {form(str(name)): name for name in reversed(names)}
         for some in keys:
-            if all(form(key) in known for key in some):
-                return tuple(known[form(key)] for key in some)
+            fits = [_known(form(key), known) for key in some]
+            if all(name is not None for name in fits):
+                return tuple(fits)
     return None
+
+
+def _known(key: str, known: Mapping[str, Any]) -> Any:
+    """The name that a key means, or the joined names; None if one is missing."""
+    if key in known:
+        return known[key]
+    parts = joined_parts(key)
+    return _JOIN.join(str(known[part]) for part in parts) if parts and all(part in known for part in parts) else None
+
+
+def joined_parts(column: Column) -> tuple[str, ...]:
+    """The names in a name such as `subject+body`, whose texts are read as one; none of any other name."""
+    parts = tuple(part.strip() for part in column.split(_JOIN)) if isinstance(column, str) else ()
+    return parts if len(parts) > 1 and all(parts) else ()
+
+
+def joined_name(columns: Sequence[str]) -> str:
+    """The name of columns that are read as one text."""
+    return _JOIN.join(columns)
+
+
+def parts_of(column: Column, names: Container[Any]) -> tuple[Column, ...]:
+    """The columns of a table that a name stands for: itself where the table has it, otherwise the joined ones."""
+    return (column,) if column in names else joined_parts(column) or (column,)
+
+
+def has_column(row: Container[Any], column: Column) -> bool:
+    """Whether a row has a column, or all columns that a joined name stands for."""
+    return all(part in row for part in parts_of(column, row))
+
+
+def value_of(row: Mapping[Any, Any], column: Column) -> Any:
+    """The value of a column; of a joined name the values that are not blank, each on a line. None: all are missing.
+
+    A value that is neither text nor a number is returned alone, for the caller to refuse.
+    """
+    parts = parts_of(column, row)
+    if len(parts) == 1:
+        return row.get(parts[0])
+    values = [row.get(part) for part in parts]
+    texts = [value for value in values if not is_blank(value)]
+    wrong = next((value for value in texts if not isinstance(value, str | int | float)), None)
+    if wrong is not None:
+        return wrong
+    if not texts and all(value is None for value in values):
+        return None
+    return "\n".join(map(str, texts))
+
+
+def is_blank(value: object) -> bool:
+    """Whether a cell is empty: nothing, blanks, or a number that is none (NaN), as pandas writes an empty cell."""
+    return value is None or value != value or (isinstance(value, str) and not value.strip())
+
+
+def check_number_of_columns(number: int) -> None:
+    """NotTextError for a table of too many columns."""
+    if number > MOST_COLUMNS:
+        raise NotTextError(
+            f"has {number:,} columns, more than {MOST_COLUMNS:,}; is it a table of texts? If it is, leave out columns "
+            "that are not needed"
+        )
+
+
+def numbered_names(names: Sequence[str]) -> list[str]:
+    """The names, where a column without one, or the second of a name, is called by its number: `column 3`."""
+    known, numbered = set[str](), list[str]()
+    for place, name in enumerate(names, start=1):
+        numbered.append(name if name and name not in known else f"column {place}")
+        known.add(name)
+    return numbered
 
 
 def longest_text(rows: Iterable[Mapping[str, Any]]) -> str | None:
@@ -124,6 +209,51 @@ def longest_text(rows: Iterable[Mapping[str, Any]]) -> str | None:
                 numbers[name] += 1
     name, most = max(characters.items(), key=lambda item: item[1], default=("", 0))
     return name if most >= max(_LEAST_TOTAL, _LEAST_MEAN * numbers[name]) else None
+
+
+def further_texts(rows: Sequence[Mapping[str, Any]], main: str, others: Container[str] = ()) -> list[str]:
+    """The columns of text beside the main one, in order, such as `subject` beside `body`.
+
+    They have words of their own; every row has the column.
+
+    Args:
+        rows: the first ones of a table.
+        others: columns that are known to hold something else.
+    """
+    if _JOIN in main:
+        return []
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    named = (name for name in names if isinstance(name, str) and name != main and name not in others)
+    usual = (name for name in named if _JOIN not in name and name.lower() not in LABEL_NAMES)
+    whole = [name for name in usual if all(name in row for row in rows)]
+    return [name for name in whole if _is_text([row[name] for row in rows]) and _adds_words(rows, name, main)]
+
+
+def _is_text(cells: Sequence[Any]) -> bool:
+    """Whether a column holds texts: of three words or more in the mean, of letters, and most of them different."""
+    texts = [cell for cell in cells if isinstance(cell, str) and cell.strip()]
+    if len(texts) < _LEAST_FILLED * len(cells) or 2 * len({*texts}) <= len(texts):
+        return False
+    if 2 * sum(text.lstrip().startswith(("[", "{")) or _NO_TEXT.search(text) is not None for text in texts) > len(
+        texts
+    ):
+        return False
+    num_words = sum(len(text.split()) for text in texts)
+    characters = "".join(text[:SAMPLE_OF_A_TEXT] for text in texts)
+    letters = sum(letter.isalpha() or letter > "\x7f" for letter in characters)
+    wide = sum(letter > "\u0dff" for letter in characters)  # of scripts that may have no spaces
+    are_words = num_words >= _LEAST_WORDS * len(texts) or 2 * wide >= 3 * _LEAST_WORDS * len(texts)
+    return are_words and letters >= _LEAST_LETTERS * len("".join(characters.split()))
+
+
+def _adds_words(rows: Sequence[Mapping[str, Any]], name: str, main: str) -> bool:
+    """Whether a column has words that the main text of its row lacks: it is no part or other form of that text."""
+    new = total = 0
+    for row in rows:
+        words = str(row[name] or "").lower().split()
+        known = " ".join(str(row.get(main) or "").lower().split())
+        new, total = new + sum(word not in known for word in words), total + len(words)
+    return new > _LEAST_NEW * total
 
 
 @dataclass(frozen=True)
@@ -146,16 +276,24 @@ class TableForm:
     expected: Sequence[tuple[str, ...]] = ()  # if all are read: the columns of one tuple are likely among them
     flags: str = "--no-header (then they are 'column 1', 'column 2' ...), or --text-column and --label-column"
 
+    def wanted(self) -> list[Column]:
+        """All columns that may be read."""
+        names = [*(self.text.names if self.text else ()), *(self.columns or ()), self.optional, *chain(*self.expected)]
+        return [name for name in names if name is not None]
+
     def paths(self) -> list[str]:
         """The columns whose names may mean fields inside of others, in JSON."""
-        names = [*(self.text.names if self.text else ()), *(self.columns or ()), self.optional, *chain(*self.expected)]
-        return [name for name in names if isinstance(name, str) and ("." in name or "[]" in name)]
+        parts = chain.from_iterable((name, *joined_parts(name)) for name in self.wanted())
+        return [name for name in parts if isinstance(name, str) and ("." in name or "[]" in name)]
 
     def is_named_by(self, names: Sequence[str]) -> bool:
         """Whether the names have the columns to read, or expected ones: they name columns then."""
         if self.columns is None:
             return fitting(self.expected, names) is not None
-        return (self.text is None or self.text.among(names) is not None) and set(self.columns) <= set(names)
+        known = set(names)
+        return (self.text is None or self.text.among(known) is not None) and all(
+            has_column(known, column) for column in self.columns
+        )
 
     def all_columns(self, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> list[Column]:
         """The columns to read of a table with these names; `rows` are its first ones."""
@@ -185,18 +323,20 @@ def row_size(row: Row) -> int:
 
 
 def places_of(names: Sequence[str], columns: Sequence[Column], optional: str | None) -> dict[Column, int]:
-    """The position of each column; the optional one is last, where a table has it."""
-    places: dict[Column, int] = {}
-    for column in columns:
+    """The position of each column, and of each that a joined name stands for; the optional one is last, where a table
+    has it."""
+    places, counts = dict[Column, int](), Counter(names)
+    place_of = {name: place for place, name in reversed([*enumerate(names)])}
+    for column in chain.from_iterable(parts_of(column, counts) for column in columns):
         if isinstance(column, int):
             places[column] = column
-        elif names.count(column) == 1:
-            places[column] = names.index(column)
+        elif counts[column] == 1:
+            places[column] = place_of[column]
         else:
-            number = f"{names.count(column)} columns" if column in names else "no column"
+            number = f"{counts[column]} columns" if column in counts else "no column"
             raise NoColumnError(f"has {number} {column!r}, only {list(names[:20])}", column, names)
-    if optional is not None and optional in names:
-        places.setdefault(optional, names.index(optional))
+    if optional is not None and optional in counts:
+        places.setdefault(optional, place_of[optional])
     return places
 
 

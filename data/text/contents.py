@@ -42,6 +42,7 @@ def text_chunks(source: Input, findings: Findings, encoding: str = "auto", langu
             language,
             counts,
             check=source.kind != "jsonl",
+            is_page=source.kind == "html",
         )
         name = f"{found.name} ({found.found_by})"
         findings.encodings[name] += 1

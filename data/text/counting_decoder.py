@@ -3,6 +3,9 @@
 import codecs
 import threading
 
+from data.text import seven_bit  # noqa: F401 (registers a codec)
+from data.text.charset_labels import known_codec
+
 _HANDLER = "replace and count"
 
 
@@ -28,13 +31,14 @@ codecs.register_error(_HANDLER, _replace_and_count)
 
 
 class CountingDecoder:
-    """Decodes bytes with one codec, whole texts or one text in pieces.
+    """Decodes bytes with one codec, by its name of Python or of the web, whole texts or one text in pieces.
 
     Raises:
         LookupError: Python does not know the codec.
     """
 
     def __init__(self, codec: str) -> None:
+        codec = known_codec(codec)
         self._codec = codec
         self._pieces = codecs.getincrementaldecoder(codec)(_HANDLER)
 

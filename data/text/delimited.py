@@ -6,9 +6,17 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 
-from data.text.columns import Row, TableForm, first_items, places_of
+from data.text.columns import Row, TableForm, check_number_of_columns, first_items, numbered_names, places_of
 from data.text.encodings import MAX_ROW_CHARACTERS
-from data.text.header_check import NoHeaderError, refuse_without_header
+from data.text.header_check import (
+    REPEATED_NAMES,
+    ROWS_OF_TYPES,
+    NoHeaderError,
+    are_types,
+    refuse_names_below,
+    refuse_without_header,
+    repeats_names,
+)
 
 LOOSE_MARKS = "rows with a quotation mark that quotes nothing"
 LOOSE_DELIMITERS = "rows whose unquoted text has the delimiter"
@@ -28,6 +36,22 @@ def _opens_a_quote(line: str, delimiter: str) -> bool:
     return False
 
 
+def _numbered_fields(lines: list[str | None], delimiter: str, first: int) -> list[tuple[int, list[str]]]:
+    """(number of its line, fields) of each row of the lines, which begin with the line of that number."""
+    reader = csv.reader((f"{line or ''}\n" for line in lines), delimiter=delimiter)
+    return [(first + reader.line_num - 1, [field.strip() for field in fields]) for fields in reader if fields]
+
+
+def _repeated(names: list[str]) -> dict[int, str]:
+    """The names that a column before has, by the number of the column, from 1; its values are read by that number."""
+    known, repeated = set[str](), dict[int, str]()
+    for number, name in enumerate(names, start=1):
+        if name and name in known:
+            repeated[number] = name
+        known.add(name)
+    return repeated
+
+
 class DelimitedTable:
     """CSV or TSV; the first line decides the delimiter and the number of columns."""
 
@@ -40,17 +64,25 @@ class DelimitedTable:
         if opening is None:
             raise NoHeaderError("is empty; its first line must name the columns")
         self._form, self._counts = form, counts
-        self.delimiter, names = self._first_fields(opening, told[2] if told else _DELIMITERS[kind])
+        delimiters = told[2] if told else _DELIMITERS[kind]
+        self.delimiter, names = self._first_fields(opening, delimiters)
+        check_number_of_columns(len(names))
         self._number = 1 + form.header + (told is not None)  # of the first row's line
         self._width = len(names)
+        self.repeated_names = _repeated(names) if form.columns is None and form.header else {}
         if form.header and form.quotes != "none" and _opens_a_quote(opening, self.delimiter):
             raise NoHeaderError("has a line break in the name of a column; write the first row on one line")
+        self._header = names if form.header and form.quotes != "none" else []
         is_named = not form.header or form.quotes == "none" or form.is_named_by(names)
         head = [] if is_named else first_items(lines, lambda line: len(line or ""))
-        if form.columns is None:  # an unnamed column, or the second of a name, is called by its number
-            names = [n if n and n not in names[:at] else f"column {at + 1}" for at, n in enumerate(names)]
+        if head:
+            for delimiter in delimiters if self._width <= 1 else self.delimiter:
+                refuse_names_below(names, _numbered_fields(head, delimiter, self._number))
+        if form.columns is None:
+            names = numbered_names(names)
         sample = csv.reader((f"{line}\n" for line in head if line is not None), delimiter=self.delimiter)
-        rows = [dict(zip(names, row, strict=False)) for row in sample if row]
+        rows = [dict(zip(names, row, strict=False)) for row in sample if row and not repeats_names(row, self._header)]
+        rows = rows[1:] if rows and are_types([*rows[0].values()]) else rows
         if form.header:
             refuse_without_header(rows, "--text-column" if form.text else form.flags)
         elif form.columns is None or form.columns:
@@ -59,7 +91,8 @@ class DelimitedTable:
         self.names = names
         self._lines = chain(head, lines) if form.header else chain([opening], lines)
         self._places = places_of(names, columns, form.optional)
-        self._last_place = max((self._places[column] for column in columns), default=-1)  # but for the optional one
+        needed = places_of(names, columns, None)
+        self._last_place = max(needed.values(), default=-1)  # but for the optional one
 
     def _first_fields(self, line: str, delimiters: str) -> tuple[str, list[str]]:
         """(delimiter, fields) of the first line, by the one that names what is read, or else by that of most fields."""
@@ -74,7 +107,12 @@ class DelimitedTable:
         return max(fields_by_delimiter.items(), key=lambda item: len(item[1]))
 
     def rows(self) -> Iterator[Row]:
+        is_first = bool(self._header)
         for number, fields, problem in self._without_blanks():
+            if self._header and (repeats_names(fields, self._header) or (is_first and are_types(fields))):
+                self._counts[REPEATED_NAMES if repeats_names(fields, self._header) else ROWS_OF_TYPES] += 1
+                continue
+            is_first = False
             problem, reads_all = problem or self._fit(fields), self._form.columns is None
             is_kept = not problem or (reads_all and fields)
             if reads_all:  # a row may leave out its last fields; the columns are those of the first row

@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 from io import IncrementalNewlineDecoder
 from itertools import chain
 
+from data.text import seven_bit
+from data.text.charset_labels import declared_codec, is_latin, python_codec
 from data.text.code_pages import check_language, guess
 from data.text.counting_decoder import CountingDecoder
 from data.text.text_check import check_magic, only_text
@@ -16,8 +18,9 @@ MAX_ROW_CHARACTERS = 256 << 20  # of what has to be parsed as a whole: a line of
 _SAMPLE_BYTES = 1 << 16
 _MAX_LINE_BYTES = 1 << 22  # that are decoded as one
 _MIN_RATIO = 20  # UTF-8 characters for each byte in error of damaged UTF-8; bytes in error for each of a mixed file
+_MIN_CHARACTERS = 10  # of UTF-8 that outweigh another alphabet that a page declares
 _EAST_ASIAN = ("gb", "big5", "euc", "cp9", "shift", "johab", "iso2022", "hz")
-_MARKS = (
+_BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -41,7 +44,7 @@ def check_encoding(name: str) -> None:
         return
     name = name.removeprefix("auto:")
     try:
-        is_text = codecs.lookup(name)._is_text_encoding
+        is_text = codecs.lookup(python_codec(name))._is_text_encoding
     except (LookupError, ValueError) as error:
         raise ValueError(f"encoding={name!r} is not known to Python; {remedy}") from error
     try:
@@ -93,7 +96,9 @@ def code_page_of(encoding: str) -> str | None:
 def remembered(encoding: str | None) -> str | None:
     """The encoding by which later files are decoded as those of this one were; None: what is detected."""
     code_page = (encoding or "auto").removeprefix("auto:")
-    return None if code_page == "auto" or codecs.lookup(code_page).name.startswith("utf") else f"auto:{code_page}"
+    if code_page == "auto" or codecs.lookup(python_codec(code_page)).name.startswith("utf"):
+        return None
+    return f"auto:{code_page}"
 
 
 @dataclass(frozen=True)
@@ -112,25 +117,33 @@ class Encoding:
     sample: str = ""
 
     def code_page(self) -> str:
-        """The codec of what is not Unicode; "" if all is."""
-        return self.others or ("" if self.name.startswith("utf") else self.name)
+        """The codec of what is not Unicode; "" if all is, or if the file is ASCII on the outside."""
+        return self.others or ("" if self.name.startswith(("utf", *seven_bit.CODECS)) else self.name)
 
 
-def detect(open_chunks: Callable[[], Iterable[bytes]], language: str = "en", code_page: str = "") -> Encoding:
+def detect(
+    open_chunks: Callable[[], Iterable[bytes]], language: str = "en", code_page: str = "", declared: str = ""
+) -> Encoding:
     """Detect the encoding of a file in that language; open_chunks reads its bytes from the start.
 
-    UTF-8 if all of it is valid, or nearly all and it has many multi-byte characters. Otherwise the code page that is
-    given, or that the lines which are not UTF-8 suggest. If other lines are UTF-8, each is read as what it is.
+    The encoding that a page declares, if all of it decodes so, unless it is plainly UTF-8. UTF-8 if all is valid, or
+    nearly all and it has many multi-byte characters. Otherwise the code page that is given, or that the lines which are
+    not UTF-8 suggest. If other lines are UTF-8, each is read as what it is. ASCII is searched for escape sequences.
     """
     head = next(filter(None, open_chunks()), b"")[:_SAMPLE_BYTES]
-    for mark, name in _MARKS:
+    for mark, name in _BYTE_ORDER_MARKS:
         if head.startswith(mark):
             return Encoding(name, len(mark), "byte order mark")
     if wide := _wide_without_mark(head):
-        return Encoding(wide, 0, "two bytes a character, no mark")
+        return Encoding(wide, 0, f"{'four' if '32' in wide else 'two'} bytes a character, no mark")
     seen, samples = Counter[str](), {"damaged": b"", "foreign": b""}  # of lines, most of which is UTF-8 or in error
-    utf_8 = CountingDecoder("utf-8")
+    utf_8, escapes = CountingDecoder("utf-8"), dict[bytes, bytes]()
     for block in _whole_lines(open_chunks()):
+        for sign in seven_bit.SIGNS:
+            held = escapes.get(sign, b"")
+            if len(held) < _SAMPLE_BYTES and (place := 0 if held else block.find(sign)) >= 0:
+                start = block.rfind(b"\n", 0, place) + 1
+                escapes[sign] = held + block[start : start + _SAMPLE_BYTES]
         for line in block.splitlines(keepends=True) if utf_8.decode(block)[1] else [block]:
             text, errors = utf_8.decode(line)
             kind = "clean" if not errors else "damaged" if errors <= _multibyte(text) else "foreign"
@@ -138,6 +151,11 @@ def detect(open_chunks: Callable[[], Iterable[bytes]], language: str = "en", cod
             if errors:
                 seen["damage"] += errors
                 samples[kind] += line[: max(0, _SAMPLE_BYTES - len(samples[kind]))]
+    if not seen.total():
+        hidden = seven_bit.seven_bit_codec(escapes)
+        return Encoding(hidden, 0, "by its escape sequences") if hidden else Encoding("utf-8", 0, "valid")
+    if declared and _is_as_declared(open_chunks, declared, seen):
+        return Encoding(declared, 0, "declared")
     if not seen["foreign"] and seen["clean"] + seen["damaged"] >= _MIN_RATIO * seen["damage"]:
         return Encoding("utf-8", 0, "valid but for some bytes" if seen["damage"] else "valid")
     found = code_page or guess(samples["foreign"] or samples["damaged"], language)
@@ -149,6 +167,20 @@ def detect(open_chunks: Callable[[], Iterable[bytes]], language: str = "en", cod
         foreign, _ = CountingDecoder(found).decode(samples["foreign"])
         return Encoding("utf-8", 0, f"other lines {found}, {by}", found, foreign)
     return Encoding(found, 0, by)
+
+
+def _is_as_declared(open_chunks: Callable[[], Iterable[bytes]], declared: str, seen: Counter) -> bool:
+    """Whether a page that is not plainly UTF-8 decodes without error as it declares."""
+    least = 1 if is_latin(declared) else _MIN_CHARACTERS
+    if declared.startswith("utf") or (not seen["damage"] and seen["clean"] >= least):
+        return False
+    decoder = codecs.getincrementaldecoder(declared)()
+    try:
+        for chunk in chain(open_chunks(), [b""]):
+            decoder.decode(chunk, final=not chunk)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -168,7 +200,7 @@ def _multibyte(text: str) -> int:
 
 
 def _wide_without_mark(sample: bytes) -> str | None:
-    """The codec of UTF-16 without a byte order mark; None if the sample is something else.
+    """The codec of UTF-16 or UTF-32 without a byte order mark; None if the sample is something else.
 
     UTF-16 has NUL in every other byte, or control bytes that are plausible in one byte order only: Cyrillic has 0x04
     there, though it is also valid UTF-8, and Chinese low bytes of all values. A sample that is plausible in both orders
@@ -179,6 +211,9 @@ def _wide_without_mark(sample: bytes) -> str | None:
     even, odd = sample[: 2 * pairs : 2], sample[1 : 2 * pairs : 2]
     if pairs < 4:
         return None
+    for name, high, plane in (("utf-32-le", sample[3::4], sample[2::4]), ("utf-32-be", sample[::4], sample[1::4])):
+        if not any(high) and max(plane, default=9) <= 2 and 0 < sample.count(0) < 0.8 * len(sample):
+            return name
     for name, high, low in (("utf-16-le", odd, even), ("utf-16-be", even, odd)):
         if high.count(0) > 0.4 * pairs and low.count(0) < 0.05 * pairs:
             return name
@@ -204,17 +239,27 @@ def _beginning(sample: bytes, name: str) -> str | None:
 
 
 def decoded(
-    open_chunks: Callable[[], Iterable[bytes]], codec: str, language: str, counts: Counter, check: bool = True
+    open_chunks: Callable[[], Iterable[bytes]],
+    codec: str,
+    language: str,
+    counts: Counter,
+    check: bool = True,
+    is_page: bool = False,
 ) -> tuple[Encoding, Iterator[str]]:
     """The encoding and the text; with `check`, NotTextError for other files.
 
     Args:
         codec: its name; "auto": detected; "auto:CODEC": that one for what is not UTF-8.
+        is_page: whether it is HTML or XML, which may declare its encoding.
     """
+    head = next(iter(open_chunks()), b"") if check or is_page else b""
     if check:
-        check_magic(next(iter(open_chunks()), b""))
-    code_page = code_page_of(codec)
-    encoding = Encoding(codec, 0, "as told") if code_page is None else detect(open_chunks, language, code_page)
+        check_magic(head)
+    code_page, declared = code_page_of(codec), declared_codec(head) if is_page else ""
+    if code_page is None:
+        encoding = Encoding(python_codec(codec), 0, "as told")
+    else:
+        encoding = detect(open_chunks, language, python_codec(code_page), declared)
     pieces = decode(open_chunks(), encoding, counts)
     return encoding, only_text(pieces) if check else pieces
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bert.files import shown
-from bert.interpreter import install_command
+from bert.interpreter import install_command, shell_command
 from data.text.compression import COMPRESSIONS, DamagedError, read_chunks
 from data.text.mail import is_mbox
 from data.text.text_check import NotTextError, base64_characters, is_mostly_base64
@@ -22,6 +22,8 @@ _SUFFIXES = {
     "mbox": ".mbox",
     "eml": ".eml",
     "html": ".html .htm .xhtml",
+    "ipynb": ".ipynb",
+    "srt": ".srt .vtt",
     "jsonl": ".jsonl .ndjson",
     "json": ".json",
     "csv": ".csv",
@@ -36,18 +38,33 @@ _SUFFIXES = {
 }
 OFFICE_KINDS = ("docx", "odt", "epub", "rtf", "pdf", "xlsx")
 FORMATS = tuple(_SUFFIXES)
+SOURCE_TEXT = "source text"  # a txt that an import wrote: a document a line, which begins with its id
 _FORMAT_OF = {suffix: kind for kind, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
 _REASONS = {
-    "is an office document that is not read; save it as docx, xlsx, csv or text": ".doc .ppt .pptx .xls .ods .odp",
-    "is an e-book that is not read; save it as epub or text": ".mobi .azw .azw3",
+    "is an office document that is not read; save it as docx, xlsx, csv or text": ".doc .xls .ods .pages .numbers .wpd",
+    "is a presentation, which is not read; save it as pdf": ".ppt .pptx .pps .ppsx .odp .key",
+    "is an e-book that is not read; save it as epub or text": ".mobi .azw .azw3 .fb2 .djvu",
     "is Arrow; write Parquet, of a folder of datasets with load_from_disk(FOLDER).to_parquet(FILE)": ".arrow .feather",
     "is an archive; unpack it": ".zip .tar .tgz .tbz2 .txz .7z .rar",
     "is XML; name it *.html to read its text without the markup": ".xml .nxml .tei .dita .docbook",
+    "is a saved page of a browser; save it as a page of HTML alone": ".mhtml .mht .webarchive .maff",
+    "is a web archive; write its pages as *.html files, e.g. with the package warcio": ".warc .arc .wacz",
+    "holds contacts or dates, or variants of genes, and no prose": ".vcf .ics .vcs",
+    "is TeX; convert it to text, e.g. with pandoc -t plain": ".tex .ltx .bib .texi",
+    "is a mailbox of Outlook; export its mails as *.eml or *.mbox": ".pst .ost .msg .olm",
+    "is a list of translations; write its texts as csv": ".po .pot .xliff .xlf .tmx .resx .strings",
+    "are subtitles of another form; convert them to *.srt": ".ass .ssa .sub .sbv .ttml .dfxp .smi .lrc",
+    "is a database; export its table as csv": ".db .sqlite .sqlite3 .mdb .accdb .dbf",
+    "holds settings, and no prose": ".yaml .yml .toml .ini .cfg .conf .plist .properties .lock",
 }
 _REASON_OF = {suffix: reason for reason, suffixes in _REASONS.items() for suffix in suffixes.split()}
 _BUILD_FILE = re.compile(r".*file", re.IGNORECASE)  # Makefile, Dockerfile, Jenkinsfile
 _PACKAGES = {"pdf": "pypdf", "rtf": "striprtf", "xlsx": "openpyxl"}  # of the extra `office`
+_DUMP = re.compile(rb"<mediawiki\b[^>]*>?")
 _HEAD_BYTES = 1 << 12
+_PAGE = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.{0,999}?-->\s*)?(?:<!doctype\s+html|<html[\s>])", re.I | re.S
+)
 
 
 @dataclass(frozen=True)
@@ -79,6 +96,8 @@ def input_of(path: Path, name: str, kind: str, named: bool = True) -> Input | st
     bare = path.with_suffix("") if compression else path
     suffix = bare.suffix.lower()
     if kind in ("auto", "code"):
+        if _is_mail_index(path):
+            return "is an index of a mail program, not a mail"
         by_name = "eml" if _is_in_maildir(path) else _FORMAT_OF.get(suffix)
         if by_name == "code" and kind == "auto" and not named:
             return f"is source code ({suffix}); pass --source-code to read it"
@@ -87,8 +106,9 @@ def input_of(path: Path, name: str, kind: str, named: bool = True) -> Input | st
         if by_name is None and _BUILD_FILE.fullmatch(bare.name) and not named:
             return "is a build file by its name; if it is text, name it *.txt"
         kind = by_name or "txt"
-        if suffix in ("", ".txt") and kind == "txt" and is_mbox(_head_of(path, compression)):
-            kind = "mbox"
+        if suffix in ("", ".txt") and kind == "txt":
+            head = _head_of(path, compression)
+            kind = "mbox" if is_mbox(head) else "html" if _PAGE.match(head) else "txt"
     if compression and kind in ("parquet", *OFFICE_KINDS):
         return f"is compressed {kind}; unpack it"
     if missing := missing_package(kind):
@@ -102,11 +122,28 @@ def _is_in_maildir(path: Path) -> bool:
     return path.parent in folders[:2] and all(folder.is_dir() for folder in folders)
 
 
+def _is_mail_index(path: Path) -> bool:
+    """Whether a file beside the folders of a Maildir is none of the user's: it has no suffix, or a server's name."""
+    is_servers = path.name.startswith(("dovecot", "courier", "maildir", "cyrus."))
+    return (is_servers or not path.suffix) and all((path.parent / name).is_dir() for name in ("cur", "new", "tmp"))
+
+
 def _reason_against_suffix(path: Path, bare: Path, compression: str) -> str:
     """Why a file whose suffix is of no format is not read; bare: its path without the suffix of a compression."""
     suffix = bare.suffix.lower()
+    if suffix == ".xml" and (dump := _DUMP.search(_head_of(path, compression))) is not None:
+        return _reason_against_dump(path, dump)
     remedy = "; if it is text, name it *.txt" if _may_be_prose(path, bare.name, compression) else ""
     return _REASON_OF.get(suffix, f"is of no format that is read ({suffix}){remedy}")
+
+
+def _reason_against_dump(path: Path, dump: re.Match[bytes]) -> str:
+    """Names the command that extracts the articles of a wiki's dump."""
+    found = re.search(rb"xml:lang=.([a-z][\w-]*)", dump[0])
+    language = found[1].decode() if found else "LANGUAGE"
+    flags = ["--language", language, "--local-dump", shown(path), "--output-dir", "FOLDER"]
+    importing = shell_command("data.download_wikipedia", *flags)
+    return f"is a dump of a wiki; extract its articles, and give FOLDER instead: {importing}"
 
 
 def _may_be_prose(path: Path, name: str, compression: str) -> bool:

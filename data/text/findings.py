@@ -1,14 +1,17 @@
 """What reading a corpus finds besides its text: bad rows, encodings, problems, and files that are left out."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bert.files import shown
 from bert.printable import printable
-from data.text.columns import NoColumnError
+from data.text.columns import NoColumnError, joined_name
 from data.text.compression import DamagedError
 from data.text.file_formats import Input
+from data.text.header_check import REPEATED_NAMES, ROWS_OF_TYPES
+from data.text.notices import Notices
 from data.text.size_limits import TooMuchError
 from data.text.text_check import NotTextError, is_mostly_base64
 
@@ -28,16 +31,38 @@ class Findings:
     code_page: str = ""  # of the last file that is not Unicode
     left_out: list[str] = field(default_factory=list)  # what was not read, "file: reason"
     guessed: list[str] = field(default_factory=list)  # tables whose text column was guessed, "file: column"
+    repeated_names: dict[int, str] = field(default_factory=dict)  # number of a column -> name of one before it
     bytes_left_out: int = 0  # of the files among `left_out`
+    notices: Notices = field(default_factory=Notices)  # damage, markup and repeated lines
 
     def encoding_lines(self) -> list[str]:
-        """What was not plainly UTF-8, each encoding with a line of it by which a reader sees whether it is right."""
+        """What was not plainly UTF-8, each encoding with a line of it by which a reader sees whether it is right.
+
+        Before it the columns of a table that have the name of another.
+        """
+        repeated = [
+            printable(f"column {number} is a second {name!r} and is left out; rename it to use it")
+            for number, name in self.repeated_names.items()
+        ]
         lines = {name: f", e.g. {line!r}" for name, line in self.not_ascii.items()}
-        return [
+        return repeated + [
             f"read as {name}{lines.get(name, '')}; --encoding names another"
             for name in self.encodings
             if not name.startswith(("utf-8 (valid)", "utf-8 (byte"))
         ]
+
+    def row_lines(self) -> list[str]:
+        """The numbers of rows that are none, such as names of columns that come again."""
+        return [f"{name}: {self.counts[name]:,}" for name in (REPEATED_NAMES, ROWS_OF_TYPES) if self.counts[name]]
+
+    def noticed(self) -> list[str]:
+        """What a user should know of the text itself, and what of the files was not read."""
+        unread = [
+            f"{number:,} {name.removesuffix(', not read')}"
+            for name, number in self.counts.items()
+            if number and name.endswith(", not read")
+        ]
+        return [*self.notices.sentences(), *([f"not read: {'; '.join(unread)}"] if unread else [])]
 
     def problem(self, text: str) -> None:
         if len(self.problems) < _MAX_PROBLEMS:
@@ -66,10 +91,13 @@ class Findings:
             self.leave_out("dropped: mostly base64", document, "is mostly base64")
         return is_encoded
 
-    def guess(self, path: Path, column: str) -> None:
-        """Name a table whose text column was guessed."""
+    def guess(self, path: Path, column: str, unused: Sequence[str] = ()) -> None:
+        """Name a table whose text column was guessed, and its other columns of text."""
         if len(self.guessed) < _MAX_LEFT_OUT:
-            self.guessed.append(f"{shown(path)}: column {column!r}, the longest text")
+            joined = joined_name([*unused, column])
+            names = ", ".join(map(repr, unused))
+            more = f" ({names} not used: --text-column {joined} joins them)" if unused else ""
+            self.guessed.append(f"{shown(path)}: column {column!r}, the longest text{more}")
 
     def refuse(self, source: Input, error: NotTextError | DamagedError, documents: int) -> None:
         """Count and name a file of a folder that cannot be read; ValueError if the file itself was given.

@@ -1,18 +1,33 @@
-"""Refuses a table whose first line is a row, not the names of its columns.
+"""Refuses a table whose first line is a row or a title, not the names of its columns.
 
-Each sign is a function of one column. The signs are not consulted if a name is a usual one, such as "text", or if the
-names are those that pandas gives unnamed columns, 0, 1, 2 ...
+Finds rows that are none: names that come again, as in files that were joined, and types below the names.
+
+Each sign that the first line is a row is a function of one column. The signs are not consulted if a name is a usual
+one, such as "text", or if the names are those that pandas gives unnamed columns, 0, 1, 2 ...
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from data.text.columns import LABEL_NAMES, LONGEST_NAME, TEXT_NAMES, longest_text
+from data.text.columns import LABEL_NAMES, LONGEST_NAME, PAIR_NAMES, TEXT_NAMES, longest_text
 from data.text.text_check import NotTextError
 
+REPEATED_NAMES = "dropped: rows that repeat the names of the columns"
+ROWS_OF_TYPES = "dropped: rows that name the types of the columns"
+_USUAL_NAMES = {*TEXT_NAMES, *LABEL_NAMES, *chain(*PAIR_NAMES)}
+_TYPE = re.compile(
+    r"string|str|text|(var)?char(\(\d+\))?|u?int(eger)?(8|16|32|64)?|bigint|long|short|float(16|32|64)?|double|real"
+    r"|num(ber|eric)?|decimal|bool(ean)?|date|time|date ?time(64)?(\[ns\])?|timestamp|object|categor(y|ical)|enum"
+    r"|discrete|continuous|id|label|class|meta|[csd]",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"[+-]?[\d.,:/\- ]*\d[\d.,:/\- %]*")  # also a date or a time
+_LINES_OF_A_TITLE = 10  # at most, above the names
 _FEW_ROWS = 10  # of which most labels may differ
+_MOST = 0.9  # of the rows
 _LEAST_LENGTH = 0.8  # of a name that is a text, as a fraction of the lower quartile of the other texts
 _SHORT_NUMBER = 3  # digits; a longer name may be a year
 _FRACTION = re.compile(r"[+-]?\d+([.,]\d+ ?%?| ?%)")
@@ -120,8 +135,80 @@ def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-
         )
 
 
+def repeats_names(fields: Sequence[Any], names: Sequence[str]) -> bool:
+    """Whether a row has the names of the columns, as in files that were joined; a single name may be a check box."""
+    if len(fields) != len(names) or not names or fields[0] != names[0] or list(fields) != list(names):
+        return False
+    return len(names) > 1 or _has_usual_name(names)
+
+
+def are_types(fields: Sequence[Any]) -> bool:
+    """Whether the fields of a first row are types, `string` and `category`, rather than values."""
+    filled = [str(field).strip() for field in fields if field not in (None, "")]
+    return len(filled) > 1 and all(map(_TYPE.fullmatch, filled)) and any(len(field) > 2 for field in filled)
+
+
+def refuse_names_below(first: Sequence[str], rows: Sequence[tuple[int, Sequence[str]]], line: str = "line") -> None:
+    """NoHeaderError if the first line is a title or the upper of two lines of names.
+
+    Such a line leaves fields empty, repeats a name, or has fewer fields than the rows. Names are then the first of
+    the next lines that has more fields, all short and different; one is a usual name, or numbers or long texts stand
+    below it.
+
+    Args:
+        first: the fields of the first line.
+        rows: (number of its line, fields) of each of the next ones.
+        line: what is counted.
+    """
+    filled, widths = [name for name in first if name], [len(fields) for _, fields in rows]
+    usual_width = max(widths, key=widths.count, default=0)
+    begin = widths.index(usual_width) if widths else 0  # below the other lines of a title
+    is_regular = widths.count(usual_width) >= _MOST * (len(widths) - begin)
+    is_narrow = len(first) <= 1 < usual_width and is_regular
+    if not rows or not (is_narrow or _is_title(first)):
+        return
+    for place, (number, fields) in enumerate(rows[:_LINES_OF_A_TITLE]):
+        names = [field for field in fields if field]
+        if len(names) <= len({*filled}) or len(names) < len(fields) - 1 or not _may_be_names(names):
+            continue
+        below = [cells for _, cells in rows[place + 1 :] if len(cells) == len(fields)]
+        stand_out = any(_differs(field, [cells[at] for cells in below]) for at, field in enumerate(fields) if field)
+        if _are_usual(names) or (stand_out and not _are_usual(filled)):
+            raise NoHeaderError(
+                f"has the names of its columns in {line} {number} ({', '.join(names)[:LONGEST_NAME]}), below "
+                f"{' '.join(filled)[:LONGEST_NAME]!r}; delete the {line}s above them"
+            )
+
+
+def _is_title(first: Sequence[str]) -> bool:
+    """Whether a line leaves fields empty, as merged cells do, or repeats one. A table may have an unnamed index, as
+    pandas writes it, or an empty column at its end."""
+    filled, num_empty = [name for name in first if name], first.count("")
+    places = [place for place, name in enumerate(first) if name]
+    has_gap = bool(places) and len(places) <= places[-1] - places[0]
+    return has_gap or num_empty > 1 or 2 * num_empty > len(first) or len({*filled}) < len(filled)
+
+
+def _are_usual(names: Sequence[str]) -> bool:
+    """Whether one is a usual name of more than a letter."""
+    return not _USUAL_NAMES.isdisjoint(name.lower() for name in names if len(name) > 1)
+
+
+def _may_be_names(fields: Sequence[str]) -> bool:
+    are_short = not any(is_longer_than_names(field) or _NUMBER.fullmatch(field) for field in fields)
+    return are_short and len(fields) > 1 and len({*fields}) == len(fields)
+
+
+def _differs(name: str, values: Sequence[str]) -> bool:
+    """Whether numbers or long texts stand below a name."""
+    filled = [value for value in values if value]
+    return bool(filled) and (
+        all(_NUMBER.fullmatch(value) for value in filled) or all(map(is_longer_than_names, filled))
+    )
+
+
 def _has_usual_name(names: Sequence[str]) -> bool:
-    return any(name.lower() in TEXT_NAMES + LABEL_NAMES for name in names)
+    return any(name.lower() in _USUAL_NAMES for name in names)
 
 
 def _are_positions(names: Sequence[str]) -> bool:

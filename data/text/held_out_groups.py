@@ -109,9 +109,9 @@ def _first_near(columns: Sequence[Sequence[str]]) -> np.ndarray:
 
 def without_numbers(text: str) -> str:
     """The text with 0 for each number, if at least three of its words have no digit; otherwise the text."""
-    if not any(character.isdigit() for character in text):
+    if not any(map(str.isdigit, set(text))):
         return text
-    others = [word for word in words_of(text) if not any(character.isdigit() for character in word)]
+    others = [word for word in words_of(text) if word.isalpha() or not any(map(str.isdigit, word))]
     return _NUMBER.sub("0", text) if len(others) >= _WORDS_BESIDE_NUMBERS else text
 
 

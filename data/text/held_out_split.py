@@ -116,10 +116,10 @@ def _read_document(file: BinaryIO, num_bytes: int, num_blocks: int) -> tuple[byt
     while b" " not in head:
         head += file.readline(_READ_BYTES)
     identifier, _, text = head.partition(b" ")
-    return identifier, _cut(file, text, num_bytes, num_blocks)
+    return identifier, _text_blocks(file, text, num_bytes, num_blocks)
 
 
-def _cut(file: BinaryIO, held: bytes, num_bytes: int, num_blocks: int) -> Iterator[bytes]:
+def _text_blocks(file: BinaryIO, held: bytes, num_bytes: int, num_blocks: int) -> Iterator[bytes]:
     """The text and its line end, of which `held` was read already; where it is cut depends on the text alone."""
     start, read = 0, len(held)
     for block in range(1, num_blocks):

@@ -12,11 +12,12 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 
 from bert.files import read_json, shown, write_atomically
+from bert.help_parser import wrapped
 from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.text.compression import DamagedError
 from data.text.deduplication import SeenDocuments
-from data.text.file_formats import Input
+from data.text.file_formats import SOURCE_TEXT, Input
 from data.text.findings import Findings
 from data.text.held_out_split import (
     LEAST_BYTES,
@@ -125,7 +126,8 @@ class _Import:
                 number = 0
                 try:
                     for piece in read_pieces(source, self._settings.reading(), self.findings):
-                        document = document or _Document(piece.id, mode, self._work, source.kind == "code")
+                        has_lines = source.kind in ("code", SOURCE_TEXT)
+                        document = document or _Document(piece.id, mode, self._work, has_lines)
                         document.add(piece.text)
                         if (read := read + len(piece.text)) > _ROOM_BYTES:
                             check_room(self._work)
@@ -230,6 +232,7 @@ def import_files(paths: Sequence[Path], output: Path, settings: ImportSettings) 
         "guessed": findings.guessed,
         "left out": findings.left_out,
         "problems": findings.problems,
+        "noticed": [*findings.notices.sentences()],
         "duplicates": job.duplicates,
     }
     write_atomically(work / REPORT_NAME, utf8(json.dumps(report, indent=1, ensure_ascii=False) + "\n"))
@@ -276,6 +279,8 @@ def print_report(report: dict, output: Path) -> None:
             f"file{'s' * (facts['files'] != 1)} below {shown(output)}"
         )
     print_counts({name: value for name, value in {**report["counts"], **report["encodings"]}.items() if value})
+    for line in report.get("noticed", []):
+        print(wrapped(line, indent="  "))
     for what in ("guessed", "left out", "problems", "duplicates"):
         if lines := report.get(what, []):
             title = "text columns guessed (--text-column names others)" if what == "guessed" else what

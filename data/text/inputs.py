@@ -8,9 +8,11 @@ from pathlib import Path
 
 from bert.files import shown
 from data.text.compression import COMPRESSIONS
-from data.text.file_formats import FORMATS, Input, input_of, readable_suffixes
+from data.text.file_formats import FORMATS, SOURCE_TEXT, Input, input_of, readable_suffixes
 from data.text.findings import Findings
 from data.text.folders import files_below
+from data.text.lddl_reader import corpus_of, is_source_text
+from data.text.lddl_writer import REPORT_NAME
 
 _SET_ASIDE = re.compile(r".*(~|\.(bak|orig|old|tmp|sw[op]))|#.*#|~\$.*", re.IGNORECASE | re.DOTALL)
 _OTHER_KIND = "files of other kinds left out"
@@ -36,7 +38,8 @@ def list_inputs(
         elif isinstance(source := input_of(path, path.name, kind), str):
             raise ValueError(f"{flag}={shown(path)}: {source}{remedy if source.endswith('*.txt') else ''}")
         else:
-            inputs.append(source)
+            inputs.append(_as_source_text(source, kind))
+    _refuse_both_parts(inputs, flag)
     if not inputs:
         left_out = findings.left_out
         example = f" ({len(left_out)} left out, e.g. {left_out[0]})" if left_out else ""
@@ -83,6 +86,8 @@ def _inputs_below(folder: Path, kind: str, findings: Findings, follow_links: boo
         elif hidden is not None:
             findings.leave_out(_OTHER_KIND, folder / hidden, "is hidden")
             shared.add(hidden)
+        elif _is_beside_source_text(file):
+            findings.counts["reports and downloads of an import, beside its text"] += 1
         elif _SET_ASIDE.fullmatch(name.name):
             findings.leave_out(_OTHER_KIND, file, "is a backup or temporary file")
         elif isinstance(source := input_of(file, str(name), kind, False), str):
@@ -90,8 +95,34 @@ def _inputs_below(folder: Path, kind: str, findings: Findings, follow_links: boo
         elif not os.access(file, os.R_OK):
             findings.leave_out("unreadable files and folders left out", file, _UNREADABLE)
         else:
-            inputs.append(source)
+            inputs.append(_as_source_text(source, kind))
     return inputs
+
+
+def _as_source_text(source: Input, kind: str) -> Input:
+    """The input, as source text if it is a file that an import wrote: one document a line, which begins with its id."""
+    is_written = kind in ("auto", "code") and source.kind == "txt" and not source.compression
+    return replace(source, kind=SOURCE_TEXT) if is_written and is_source_text(source.path) else source
+
+
+def _is_beside_source_text(file: Path) -> bool:
+    """Whether a file is the report of an import or what it downloaded, beside the text that it wrote."""
+    if file.name == REPORT_NAME and any((file.parent / part / "source").is_dir() for part in ("", "train")):
+        return True
+    output = file.parent.parent
+    return file.parent.name == "download" and (output / REPORT_NAME).is_file() and (output / "source").is_dir()
+
+
+def _refuse_both_parts(inputs: Iterable[Input], flag: str) -> None:
+    """ValueError if the held-out part of an import would be read with its training part."""
+    corpora = {corpus for source in inputs if source.kind == SOURCE_TEXT and (corpus := corpus_of(source.path))}
+    for corpus in sorted(corpora):
+        train = corpus.with_name("train")
+        if corpus.name == "held_out" and train in corpora:
+            raise ValueError(
+                f"{flag}={shown(corpus.parent)}: holds {shown(corpus)}, which is not for training, beside "
+                f"{shown(train)}; give one of the two"
+            )
 
 
 def _hidden(folder: Path, name: Path) -> Path | None:

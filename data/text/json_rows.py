@@ -6,11 +6,10 @@ gives a row, which repeats the fields outside of the list.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import reduce
 from itertools import chain
 from typing import Any
 
-from data.text.columns import NoColumnError, Row, TableForm, TextColumn, first_items
+from data.text.columns import MOST_COLUMNS, NoColumnError, Row, TableForm, TextColumn, first_items, has_column
 from data.text.encodings import MAX_ROW_CHARACTERS, whole_lines
 from data.text.text_check import NotTextError
 
@@ -68,7 +67,8 @@ def _json_rows(number: int, content: object, form: TableForm) -> Iterator[Row]:
 def nested_rows(content: Mapping[str, Any], paths: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The rows of an object, which have also the fields inside of it that the paths name, by their paths."""
     wanted = {path: path for path in paths if path not in content}
-    lists = {path.partition("[]")[0].partition(".")[0] for path in wanted if "[]" in path}
+    heads = [path.partition("[]")[0].split(".") for path in wanted if "[]" in path]
+    lists = {".".join(head[:number]) for head in heads for number in range(1, len(head) + 1)}
     outside = {key: value for key, value in content.items() if key not in lists}
     return (outside | found for found in _inside(content, wanted))
 
@@ -78,8 +78,7 @@ def _inside(content: object, wanted: Mapping[str, str]) -> Iterator[dict[str, An
     found, lists = dict[str, Any](), dict[str, tuple[list, dict[str, str]]]()
     for path, below in wanted.items():
         head, is_list, rest = below.partition("[]")
-        keys = filter(None, head.split("."))
-        value = reduce(lambda inner, key: inner.get(key) if isinstance(inner, dict) else None, keys, content)
+        value = _below(content, head.strip("."))
         if not is_list and value is not None:
             found[path] = value
         elif isinstance(value, list):
@@ -91,10 +90,26 @@ def _inside(content: object, wanted: Mapping[str, str]) -> Iterator[dict[str, An
             yield from (found | row for row in _inside(item, paths))
 
 
+def _below(content: object, path: str) -> Any:
+    """What a path of keys names, between which are dots; a key may have dots itself. None: nothing."""
+    if not path:
+        return content
+    if isinstance(content, Mapping):
+        keys = path.split(".")
+        for number in range(1, len(keys) + 1):
+            if (key := ".".join(keys[:number])) in content:
+                value = _below(content[key], ".".join(keys[number:]))
+                if value is not None:
+                    return value
+    return None
+
+
 def _json_row(number: int, content: object, form: TableForm) -> Row:
     columns = [*(form.text.names[:1] if form.text else ()), *(form.columns or ())]
     if isinstance(content, str) and len(columns) == 1:
         return Row(number, {columns[0]: content})
+    if isinstance(content, dict) and len(content) > MOST_COLUMNS:
+        return Row(number, None, f"has {len(content):,} fields, more than {MOST_COLUMNS:,}")
     if isinstance(content, dict):
         return Row(number, content)
     return Row(number, None, f"is a {type(content).__name__}, not an object")
@@ -120,7 +135,7 @@ def document_rows(chunks: Iterable[str], form: TableForm) -> Iterator[Row]:
     items = content if isinstance(content, list) else [content]
     found = chain.from_iterable(_json_rows(0, item, form) for item in items)
     rows = [row._replace(number=number) for number, row in enumerate(found, start=1)]
-    if form.text is None and form.columns and not any(form.columns[0] in (row.values or ()) for row in rows):
+    if form.text is None and form.columns and not any(has_column(row.values or (), form.columns[0]) for row in rows):
         names = list(dict.fromkeys(name for row in rows for name in row.values or ()))
         raise NoColumnError(f"is JSON without a field {form.columns[0]!r}", form.columns[0], names)
     yield from rows

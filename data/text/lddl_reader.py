@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from bert.files import shown
+from bert.files import read_json, shown
 from bert.interpreter import shell_command
 from data.text.findings import Findings
 from data.text.folders import files_below
@@ -24,24 +24,49 @@ _ID = re.compile(r"[\w$(#][^\s<>\"]*(?<![.,;:!?'\")])")
 _DISTINCTIVE = re.compile(r"\d|\w[-_:/#]\w")
 _TIME = re.compile(r"\[?\d{1,4}[-/:.]\d{1,2}[-/:.T]")
 _MIN_LINES, _LEAST_DISTINCT, _LEAST_IDS = 10, 0.9, 0.95
+_OF_A_REPORT = {"settings", "counts"}  # keys of report.json
+
+
+def corpus_of(path: Path) -> Path | None:
+    """The folder that holds source/N.txt or source/<language>/N.txt; None for a file of another name."""
+    if not _NUMBERED.fullmatch(path.name):
+        return None
+    return next((above.parent for above in path.parents[:2] if above.name == "source"), None)
+
+
+def report_of(corpus: Path) -> Path | None:
+    """The report of the command that wrote a corpus; None without one."""
+    reports = (folder / REPORT_NAME for folder in (corpus, corpus.parent))
+    return next((report for report in reports if report.exists()), None)
+
+
+def is_source_text(path: Path) -> bool:
+    """Whether a file is source text: by its name and report.json, or by its name and lines that begin with ids."""
+    corpus = corpus_of(path)
+    if corpus is None:
+        return False
+    report = report_of(corpus)
+    if report is not None and _OF_A_REPORT <= read_json(report).keys():
+        return True
+    words = _first_words(str(path))
+    return bool(words) and not is_raw(words, in_layout=False)
 
 
 def check_source_text(folder: Path, files: Sequence[str]) -> None:
     """ValueError, with the command that imports the folder, if one of its files holds raw text."""
     for file in files[:: max(1, len(files) // _SAMPLED_FILES)]:
-        path = Path(file)
-        is_numbered = _NUMBERED.fullmatch(path.name)  # .../source/N.txt or .../source/<language>/N.txt
-        source = next((above for above in path.parents[:2] if above.name == "source" and is_numbered), None)
-        if source is not None and any((parent / REPORT_NAME).exists() for parent in source.parents[:2]):
+        corpus = corpus_of(Path(file))
+        if corpus is not None and report_of(corpus) is not None:
             continue
         words = _first_words(file)
-        if is_raw(words, source is not None):
+        if is_raw(words, corpus is not None):
             words, target = list(dict.fromkeys(words[:5])), shown(_imported(folder))
             importing = shell_command("data.import_text", "--input", shown(folder), "--output-dir", target)
             raise ValueError(
                 f"{shown(file)}: is raw text; lines of source text begin with the ids of documents, these with "
                 f"{' '.join(words)}. Import it, and give {target}/source instead of {shown(folder)}: "
-                f"{importing} (if these are ids, move the file to FOLDER/source/en/0.txt)"
+                f"{importing} (if these are ids, move the file to FOLDER/source/en/0.txt). To train on it at once: "
+                f"{shell_command('scripts/run_pretraining.sh', '--text', shown(folder))}"
             )
 
 

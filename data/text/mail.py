@@ -1,29 +1,53 @@
 """Reads mails of .mbox and .eml files and Maildir folders by Python's email: what their senders wrote themselves.
 
-The text is the subject without "Re:", and the plain text, or the HTML if there is none, without quotations, what
-introduces them, and signatures. Other headers and attachments are left out. The group of a mail is its thread.
+The text is the subject without "Re:", and the first alternative that has text, the plain one before HTML, without
+quotations, what introduces them, and signatures. Mails that are forwarded or collected in a digest follow, each read
+alike. Other headers, also those above a forwarded text, and attachments are left out. A mail's group is its thread.
 """
 
+import codecs
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from email import message_from_bytes
 from email.errors import MessageError
-from email.header import decode_header, make_header
+from email.header import decode_header
 from email.message import Message
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
+from data.text.charset_labels import named_codec
 from data.text.columns import Row
-from data.text.encodings import check_encoding, decoded, whole_lines
+from data.text.encodings import decoded, whole_lines
 from data.text.html_text import DROPPED, text_of_html
+from data.text.mail_lines import own_text
 
 _MOST_CHARACTERS, _MOST_DEPTH, _MOST_SUBJECT = 64 << 20, 20, 2_000  # of a mail, of its parts, of its subject
-_FROM = re.compile(r"From \S.*\d\d:\d\d.*\d{4}")  # the line before each mail of an mbox
+_FROM = re.compile(  # the line before each mail of an mbox: a sender, a weekday, a month and a day, a time and a year
+    r"From (?:.*\S )? ?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +(?:\d\d? +)?"
+    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b.*\d{4}"
+)
+_BEFORE_HEADERS = re.compile(
+    rb"\A\s+(?=(?:subject|from|to|date|received|return-path|message-id|mime-version|content-type|x-[\w-]+|delivered-to):)",
+    re.IGNORECASE,
+)
 _REPLY = re.compile(r"(?:\s*(?:re|aw|wg|fwd?|sv|vs|tr|rv|ré|odp|antw|ynt|res|enc)(?:\[\d+\])?\s*[:\uff1a])+\s*", re.I)
-_BELOW = re.compile(r"--|-{3,} ?[^-]{3,40} ?-{3,}|_{10,}")  # the line above a signature, an original or a list's footer
-_DATE, _MOST_INTRODUCTION = re.compile(r"\d{4}|\d:\d\d"), 3  # lines before a quotation that say who wrote it, and when
+_SPLIT_LINE, _SOFT_BREAK = re.compile(r"=[ \t]+(?=\r?\n)"), re.compile(r"(?<!\n--) \n (?! )|(?<!\n--) \n(?![>\n]|--\s)")
+_SEALED = {  # parts that hold the text of a mail where this program cannot read it, with the remedy
+    "application/ms-tnef": "holds its text in winmail.dat, Outlook's own format; unpack it, e.g. with tnef",
+    "application/pkcs7-mime": "is encrypted or signed in one piece (S/MIME); save it without",
+    "application/x-pkcs7-mime": "is encrypted or signed in one piece (S/MIME); save it without",
+    "application/pgp-encrypted": "is encrypted (PGP); save it without",
+}
+
+
+class _Reader(NamedTuple):
+    """How parts are decoded that name no encoding, and where what is left out is counted."""
+
+    encoding: str
+    language: str
+    counts: Counter
 
 
 def is_mbox(head: bytes) -> bool:
@@ -39,11 +63,11 @@ def read_mails(chunks: Iterable[bytes], kind: str, encoding: str, language: str,
             if content is None:
                 raise ValueError(f"has more than {_MOST_CHARACTERS >> 20} MB")
             mail = message_from_bytes(content.encode("latin-1"))
-            own = _own_text("\n".join(_texts(mail, encoding, language, counts)).splitlines())
+            text = _mail_text(mail, _Reader(encoding, language, counts))
             ids = " ".join(str(mail[name] or "") for name in ("References", "In-Reply-To", "Message-ID"))
             thread = re.search(r"<[^<>\s]+>", ids)
-            subject = _REPLY.sub("", _subject(mail), count=1) if own else ""
-            yield Row(number, {"text": f"{subject}\n{own}".strip(), "thread": thread and thread[0]})
+            sealed = "" if text else next((_SEALED[kind] for kind in _kinds(mail) if kind in _SEALED), "")
+            yield Row(number, None if sealed else {"text": text, "thread": thread and thread[0]}, sealed)
         except (MessageError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
             yield Row(number, None, f"is no mail that can be read ({type(error).__name__}: {str(error)[:100]})")
 
@@ -52,7 +76,7 @@ def _contents(chunks: Iterable[bytes], is_box: bool) -> Iterator[str | None]:
     """Each mail, its bytes as Latin-1; None for one that is too long."""
     held, size = list[str](), 0
     before: str | None = ""
-    for line in whole_lines(chunk.decode("latin-1") for chunk in chunks):
+    for line in whole_lines(chunk.decode("latin-1") for chunk in _without_mark(chunks)):
         if is_box and before == "" and line and _FROM.match(line):
             if size:
                 yield "\n".join(held) if size <= _MOST_CHARACTERS else None
@@ -67,50 +91,100 @@ def _contents(chunks: Iterable[bytes], is_box: bool) -> Iterator[str | None]:
         yield "\n".join(held) if size <= _MOST_CHARACTERS else None
 
 
-def _texts(part: Message, encoding: str, language: str, counts: Counter, depth: int = 0) -> Iterator[str]:
-    """The text of a part and of those inside of it; of alternatives the plain one."""
+def _without_mark(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The bytes as a mail program writes them: UTF-8 of UTF-16, no byte order mark, no blank lines before headers."""
+    pieces = iter(chunks)
+    head = next(pieces, b"")
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        yield from (decoder.decode(piece).encode("utf-8", "replace") for piece in chain([head], pieces))
+    else:
+        yield _BEFORE_HEADERS.sub(b"", head.removeprefix(codecs.BOM_UTF8))
+        yield from pieces
+
+
+def _kinds(mail: Message) -> Iterator[str]:
+    return (part.get_content_type() for part in mail.walk())
+
+
+def _mail_text(mail: Message, reader: _Reader, depth: int = 0) -> str:
+    """The subject and the own text of a mail, and of those inside of it; "" if it has no text of its own."""
+    inner = list[Message]()
+    own = own_text("\n".join(_texts(mail, reader, inner, depth)).splitlines())
+    subject = _REPLY.sub("", _subject(mail, reader), count=1) if own else ""
+    forwarded = [_mail_text(one, reader, depth + 1) for one in inner] if depth < _MOST_DEPTH else []
+    return "\n\n".join(filter(None, [f"{subject}\n{own}".strip(), *forwarded]))
+
+
+def _texts(part: Message, reader: _Reader, inner: list[Message], depth: int) -> Iterator[str]:
+    """The text of a part and of those inside of it; of alternatives the first that has text, a plain one before others.
+
+    Args:
+        inner: gets the mails that are inside of it.
+    """
     kind = part.get_content_type()
     inside: Any = part.get_payload()
-    if kind.startswith("multipart/") and isinstance(inside, list) and depth < _MOST_DEPTH:
-        if kind == "multipart/alternative":
-            inside = [one for one in inside if one.get_content_type() == "text/plain"][:1] or inside[-1:]
+    if kind == "message/rfc822" and isinstance(inside, list):
+        inner += inside
+    elif kind == "multipart/alternative" and isinstance(inside, list) and depth < _MOST_DEPTH:
+        plain = [one for one in inside if one.get_content_type() == "text/plain"]
+        for one in [*plain, *(one for one in reversed(inside) if one not in plain)]:  # the last is the richest
+            texts = list(_texts(one, reader, inner, depth + 1))
+            if any(map(str.strip, texts)):
+                yield from texts
+                break
+    elif kind.startswith("multipart/") and isinstance(inside, list) and depth < _MOST_DEPTH:
+        if kind == "multipart/report":  # that a mail was not delivered, or was read; with the mail
+            inside = inside[:1]
         for one in inside:
-            yield from _texts(one, encoding, language, counts, depth + 1)
+            yield from _texts(one, reader, inner, depth + 1)
     elif (
         kind not in ("text/plain", "text/html") or part.get_filename() or part.get_content_disposition() == "attachment"
     ):
-        counts["attachments of mails, not read"] += 1
+        reader.counts["attachments of mails, not read"] += 1
     else:
-        content: Any = part.get_payload(decode=True) or b""
-        codec = str(part.get_content_charset() or "us-ascii")
-        with suppress(ValueError):
-            check_encoding(codec)
-            encoding = {"us-ascii": encoding, "iso-8859-1": "auto:cp1252", "utf-8": "auto"}.get(codec, codec)
-        _, text = decoded(lambda: [content], encoding, language, counts, check=False)
-        if kind == "text/html":  # what it quotes is dropped, and the line that marks it introduces it
-            text = chain(text_of_html(text, DROPPED | {"blockquote"}), ["\n>"])
-        yield "".join(text)
+        yield _part_text(part, kind == "text/html", reader)
 
 
-def _subject(mail: Message) -> str:
-    """The decoded subject; "" if it cannot be decoded."""
+def _part_text(part: Message, is_page: bool, reader: _Reader) -> str:
+    if str(part["Content-Transfer-Encoding"]).strip().lower() == "quoted-printable" and not part.is_multipart():
+        part.set_payload(_SPLIT_LINE.sub("=", str(part.get_payload())))
+    content: Any = part.get_payload(decode=True) or b""
+    codec = named_codec(str(part.get_content_charset() or ""))
+    encoding = {"": reader.encoding, "cp1252": "auto:cp1252", "utf-8": "auto"}.get(codec, codec)
+    if str(part.get_content_charset()).lower() == "us-ascii":  # what programs write that do not know
+        encoding = reader.encoding
+    is_unknown = encoding == reader.encoding
+    _, text = decoded(
+        lambda: [content], encoding, reader.language, reader.counts, check=False, is_page=is_page and is_unknown
+    )
+    if is_page:  # what it quotes is dropped, and the line that marks it introduces it
+        return "".join(chain(text_of_html(text, DROPPED | {"blockquote"}), ["\n>"]))
+    if str(part.get_param("delsp") or "").lower() == "yes":  # a blank at the end of a line belongs to the format
+        return _SOFT_BREAK.sub("", "".join(text).replace("\r\n", "\n"))
+    return "".join(text)
+
+
+def _subject(mail: Message, reader: _Reader) -> str:
+    """The subject; of raw bytes too, which are UTF-8 or in the encoding of the text."""
+    raw = next((str(value) for name, value in mail.raw_items() if name.lower() == "subject"), "")[:_MOST_SUBJECT]
+    parts = []
     with suppress(MessageError, ValueError, LookupError):
-        return " ".join(str(make_header(decode_header(str(mail["Subject"] or "")[:_MOST_SUBJECT]))).split())
-    return ""
+        text = _decoded_bytes(raw.encode("ascii", "surrogateescape"), _encoding_of_text(mail, reader), reader)
+        for content, charset in decode_header(text):
+            if isinstance(content, bytes):
+                parts.append(_decoded_bytes(content, named_codec(charset or "") or "auto", reader))
+            else:
+                parts.append(content)
+    return " ".join("".join(parts).split())
 
 
-def _own_text(lines: list[str]) -> str:
-    """The lines that are no quotation, nor what introduces one ("On Monday X wrote:"), nor a signature."""
-    kept: list[str] = []
-    for line in map(str.strip, lines):
-        if line.startswith(">"):
-            while kept and not kept[-1]:
-                kept.pop()
-            if kept and kept[-1].endswith((":", "\uff1a")):
-                above = [kept[-length] for length in range(1, min(_MOST_INTRODUCTION, len(kept)) + 1)]
-                del kept[-next((length for length, one in enumerate(above, start=1) if _DATE.search(one)), 1) :]
-        elif not _BELOW.fullmatch(line):
-            kept.append(line)
-        elif any(kept):
-            break
-    return "\n".join(kept).strip()
+def _decoded_bytes(content: bytes, encoding: str, reader: _Reader) -> str:
+    return "".join(decoded(lambda: [content], encoding, reader.language, reader.counts, check=False)[1])
+
+
+def _encoding_of_text(mail: Message, reader: _Reader) -> str:
+    """How bytes of a header are decoded that are not UTF-8: as the first part of text that names a code page."""
+    charsets = (str(part.get_content_charset() or "") for part in mail.walk())
+    named = next(filter(None, map(named_codec, charsets)), "")
+    return f"auto:{named}" if named and not named.startswith("utf") else reader.encoding

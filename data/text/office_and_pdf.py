@@ -2,7 +2,7 @@
 
 Word, OpenDocument and EPUB are zip files of XML, of which the text's elements are all that is needed: python-docx
 leaves out content controls, text boxes and notes, and odfpy was last released in 2020. PDF, RTF and Excel are read by
-the packages of the extra `office`.
+the packages of the extra `office`. What the author hid or deleted is left out of all of them, and counted.
 
 kreuzberg 4.10.4, one library for all of these, HTML and mail, was tried on the 62 recorded cases of tests/data/text: it
 reads 24 as expected. It loses text (`&amp;` in Word, all of the OpenDocument file, words beside inline elements of
@@ -10,7 +10,6 @@ HTML), and keeps text that was moved away. A file that is damaged, declares enti
 empty document and no error. Quotations and addresses of mails stay. One e-book ended the process.
 """
 
-import logging
 import posixpath
 import re
 import zipfile
@@ -21,18 +20,16 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from data.text.columns import Row, TableForm, row_size
+from data.text.archives import open_archive, refuse_entities
+from data.text.encodings import decoded
+from data.text.hidden_text import OpenDocumentVisibility, WordVisibility, hidden_word_styles, local
 from data.text.html_text import text_of_html
-from data.text.json_rows import with_text
-from data.text.size_limits import TooMuchError, no_bomb, require_no_bomb
+from data.text.pdf_text import pdf_text
+from data.text.rtf_text import rtf_text
 from data.text.text_check import NotTextError, only_text
 
 _MOST_LISTED = 4 << 20  # bytes of an e-book's list of files
 _CHUNK_BYTES = 1 << 16
-_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-_SPLIT_WORD = re.compile(r"(?<=\w)-\n(?=[a-z\u00df-\u00ff])")
-
-
 _MARKUPS = {  # files in the archive; elements, by their names without namespaces, that hold text and that are left out
     "docx": (r"word/(document\d*|footnotes|endnotes)\.xml", {"t"}, {"Fallback", "moveFrom"}),
     "odt": (r"content\.xml", {"p", "h"}, {"tracked-changes", "annotation", "note-citation"}),
@@ -40,10 +37,11 @@ _MARKUPS = {  # files in the archive; elements, by their names without namespace
 _BREAKS = frozenset("p h br cr tab s line-break".split())
 
 
-def office_text(path: Path, kind: str, problem: Callable[[str], object]) -> Iterator[str]:
+def office_text(path: Path, kind: str, counts: Counter, problem: Callable[[str], object]) -> Iterator[str]:
     """The text of a file in pieces.
 
     Args:
+        counts: gets how much was hidden, deleted or repeated, and is not read.
         problem: gets what of the file cannot be read.
 
     Raises:
@@ -51,51 +49,52 @@ def office_text(path: Path, kind: str, problem: Callable[[str], object]) -> Iter
         Exception: of the parsers, for a damaged file.
     """
     if kind == "pdf":
-        yield from _pdf_text(path, problem)
+        yield from pdf_text(path, counts, problem)
     elif kind == "rtf":
-        from striprtf.striprtf import rtf_to_text
-
-        content = path.read_bytes()
-        if not content.lstrip().startswith(b"{\\rtf"):
-            raise NotTextError("is not RTF: it does not begin with {\\rtf")
-        yield rtf_to_text(content.decode("latin-1"), errors="replace")
+        yield from rtf_text(path, counts)
     else:
-        with _archive(path) as archive:
-            yield from _epub_text(archive) if kind == "epub" else _markup_text(archive, *_MARKUPS[kind])
+        with open_archive(path) as archive:
+            if kind == "epub":
+                yield from _epub_text(archive, counts)
+            else:
+                visibility = _word_visibility(archive, counts) if kind == "docx" else OpenDocumentVisibility(counts)
+                yield from _markup_text(archive, visibility, *_MARKUPS[kind])
 
 
-def _archive(path: Path) -> zipfile.ZipFile:
-    """A zip file that may be unpacked."""
-    with open(path, "rb") as file:
-        if file.read(len(_OLE)) == _OLE:
-            raise NotTextError("is protected by a password, or of an older Office; save it again without")
-    archive = zipfile.ZipFile(path)
-    try:
-        require_no_bomb(path, (member.file_size for member in archive.infolist()))
-    except TooMuchError:
-        archive.close()
-        raise
-    return archive
+def _word_visibility(archive: zipfile.ZipFile, counts: Counter) -> WordVisibility:
+    name = "word/styles.xml"
+    styles = hidden_word_styles(_xml_of(archive, name)) if name in archive.namelist() else frozenset[str]()
+    return WordVisibility(counts, styles)
 
 
-def _markup_text(archive: zipfile.ZipFile, files: str, text: set[str], left_out: set[str]) -> Iterator[str]:
+def _markup_text(
+    archive: zipfile.ZipFile,
+    visibility: WordVisibility | OpenDocumentVisibility,
+    files: str,
+    text: set[str],
+    left_out: set[str],
+) -> Iterator[str]:
     """The text inside of the text elements; paragraphs, tabs and line breaks become line ends."""
     pieces: list[str] = []
     depth = Counter[str]()
 
-    def start(name: str, _: dict[str, str]) -> None:
-        depth[name.rpartition(" ")[2]] += 1
+    def start(name: str, attributes: dict[str, str]) -> None:
+        name = local(name)
+        depth[name] += 1
+        visibility.start(name, attributes)
 
     def end(name: str) -> None:
-        name = name.rpartition(" ")[2]
+        name = local(name)
         depth[name] -= 1
+        visibility.end(name)
         if name in _BREAKS:
             pieces.append("\n")
-        elif name == "noBreakHyphen":
+        elif name == "noBreakHyphen" and not visibility.is_hidden:
             pieces.append("-")
 
     def characters(data: str) -> None:
-        if any(depth[name] for name in text) and not any(depth[name] for name in left_out):
+        is_text = any(depth[name] for name in text) and not any(depth[name] for name in left_out)
+        if is_text and not visibility.is_hidden:
             pieces.append(data)
 
     members = [name for name in archive.namelist() if re.fullmatch(files, name)]
@@ -105,7 +104,7 @@ def _markup_text(archive: zipfile.ZipFile, files: str, text: set[str], left_out:
         parser = expat.ParserCreate(namespace_separator=" ")
         parser.buffer_text = True
         parser.StartElementHandler, parser.EndElementHandler = start, end
-        parser.CharacterDataHandler, parser.EntityDeclHandler = characters, _refuse_entities
+        parser.CharacterDataHandler, parser.EntityDeclHandler = characters, refuse_entities
         with archive.open(member) as file:
             while chunk := file.read(_CHUNK_BYTES):
                 parser.Parse(chunk)
@@ -114,28 +113,24 @@ def _markup_text(archive: zipfile.ZipFile, files: str, text: set[str], left_out:
         parser.Parse(b"", True)
 
 
-def _refuse_entities(*_: object) -> None:
-    raise NotTextError("declares XML entities, which no Office program does")
-
-
 def _xml_of(archive: zipfile.ZipFile, member: str) -> ElementTree.Element:
     if archive.getinfo(member).file_size > _MOST_LISTED:
-        raise NotTextError(f"has a list of contents of more than {_MOST_LISTED:,} bytes, which no book has")
+        raise NotTextError(f"has a part {member} of more than {_MOST_LISTED:,} bytes, which no program writes")
     data = archive.read(member)
     if b"<!ENTITY" in data:
-        _refuse_entities()
+        refuse_entities()
     return ElementTree.fromstring(data)
 
 
-def _epub_text(archive: zipfile.ZipFile) -> Iterator[str]:
-    """The chapters in the order of reading."""
+def _epub_text(archive: zipfile.ZipFile, counts: Counter) -> Iterator[str]:
+    """The chapters in the order of reading, without the pages that list them."""
     rootfile = _xml_of(archive, "META-INF/container.xml").find(".//{*}rootfile")
     name = "" if rootfile is None else rootfile.get("full-path", "")
     package = _xml_of(archive, name)
     places = {
         item.get("id"): posixpath.normpath(posixpath.join(posixpath.dirname(name), unquote(item.get("href", ""))))
         for item in package.iterfind(".//{*}manifest/{*}item")
-        if "html" in item.get("media-type", "")
+        if "html" in item.get("media-type", "") and "nav" not in item.get("properties", "").split()
     }
     items = package.iterfind(".//{*}spine/{*}itemref")
     chapters = dict.fromkeys(places[id] for item in items if (id := item.get("idref")) in places)  # each is there once
@@ -143,60 +138,8 @@ def _epub_text(archive: zipfile.ZipFile) -> Iterator[str]:
     def pages() -> Iterator[str]:
         for chapter in chapters:
             data = archive.read(chapter)
-            codec = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-            yield from text_of_html([data.decode(codec, "replace")])
+            _, text = decoded(lambda page=data: [page], "auto", "en", counts, check=False, is_page=True)  # type: ignore[misc]
+            yield from text_of_html(text)
             yield "\n"
 
     return only_text(pages())
-
-
-def _pdf_text(path: Path, problem: Callable[[str], object]) -> Iterator[str]:
-    """The text of each page; words that are hyphenated at a line's end are joined."""
-    from pypdf import PdfReader
-
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
-    reader = PdfReader(path)
-    if reader.is_encrypted and not reader.decrypt(""):
-        raise NotTextError("is protected by a password; save it without")
-    has_text, last_error = False, ""
-    for number in range(1, len(reader.pages) + 1):
-        try:
-            text = reader.pages[number - 1].extract_text()
-        except Exception as error:
-            last_error = f"{type(error).__name__}: {error}"
-            problem(f"page {number} cannot be read ({last_error})")
-            continue
-        has_text |= not (text.isspace() or text == "")
-        yield _SPLIT_WORD.sub("", text) + "\n"
-    if not has_text:
-        raise NotTextError(last_error or "has pages without text, as a scan has; recognise its text (OCR) first")
-
-
-def xlsx_rows(path: Path, form: TableForm) -> Iterator[Row]:
-    """The rows of all sheets, of which each begins with its columns' names, numbered on from sheet to sheet."""
-    from openpyxl import load_workbook
-
-    _archive(path).close()
-    workbook = load_workbook(path, read_only=True, data_only=True)
-    number, refusals = 0, []
-    for sheet in workbook.worksheets:
-        sheet.reset_dimensions()  # what a file says of its size is often wrong, and would cut it
-        rows = enumerate(sheet.iter_rows(values_only=True), start=number + 1)
-        _, header = next(rows, (0, ()))
-        names = ["" if name is None else str(name).strip() for name in header]
-        objects = (
-            Row(place, dict(zip(names, cells, strict=False)))
-            for place, cells in rows
-            if any(cell is not None for cell in cells)
-        )
-        try:
-            for row in with_text(no_bomb(path, objects, row_size), form):
-                number = row.number
-                yield row
-        except NotTextError as error:
-            refusals.append(error)
-            if len(refusals) == len(workbook.worksheets):
-                raise
-            yield Row(number + 1, None, f"sheet {sheet.title!r} {error}")
-        number += 1
-    workbook.close()

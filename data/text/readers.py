@@ -6,20 +6,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bert.files import shown
+from bert.tokenization.equal_letters import continues_letter, first_of_letter, normal_form
 from bert.tokenization.segmentation import ZERO_WIDTH_SPACE
 from data.text.columns import Row, TableForm, TextColumn
 from data.text.compression import CHUNK_BYTES, read_chunks
 from data.text.contents import bounded, text_chunks
 from data.text.encodings import lines
-from data.text.file_formats import OFFICE_KINDS, Input
+from data.text.file_formats import OFFICE_KINDS, SOURCE_TEXT, Input
 from data.text.findings import Findings
 from data.text.html_text import text_of_html
 from data.text.mail import read_mails
+from data.text.notebooks import notebook_text, subtitle_text
+from data.text.notices import DocumentNotices
 from data.text.office_and_pdf import office_text
 from data.text.size_limits import no_bomb
 from data.text.tables import KINDS, open_table
 
+_MADE_EQUAL = "documents with letters in two code points, ligatures or soft hyphens, made NFC"
 SEPARATORS = ("file", "line", "blank-line")
+_MARKUP = ("code", "log", "ipynb", "html", "epub")  # in which tags of HTML may be what is written about
 _LEVELS = "trace|debug|info|notice|warn|warning|error|err|crit|critical|fatal|severe|alert|emerg|panic"
 _STAMPS = re.compile(  # dates, times and levels that begin a line of a log
     r"\A\s*(?:[\[(<]?(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d?[-/.](?:\d\d?|[A-Z][a-z]{2})[-/.]\d{2,4}|[IWEF]\d{4}(?= \d\d:)"
@@ -67,17 +72,42 @@ class Piece:
 
 
 def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Piece]:
-    """The documents of a file in order, each in one or more pieces.
+    """The documents of a file in order, each in one or more pieces, in the normal form of a text.
 
     Raises:
         NotTextError: the file is not text, or has no field of the name given.
     """
     folders = reading.folders()
     group = "/".join(source.name.split("/")[:-1][: folders or None])
-    for piece in _pieces(source, reading, findings):
-        if ZERO_WIDTH_SPACE in piece.text:  # it separates the words of some scripts
-            piece = replace(piece, text=piece.text.replace(ZERO_WIDTH_SPACE, " "))
-        yield piece if folders is None else replace(piece, group=group or None)
+    noticed = DocumentNotices(findings.notices, source.kind in _MARKUP, source.kind not in KINDS)
+    is_changed = False  # the document
+    for piece in _with_whole_letters(_pieces(source, reading, findings)):
+        text = normal_form(piece.text)
+        is_changed |= text != piece.text
+        if piece.ends and is_changed:
+            findings.counts[_MADE_EQUAL] += 1
+            is_changed = False
+        if ZERO_WIDTH_SPACE in text:  # it separates the words of some scripts
+            text = text.replace(ZERO_WIDTH_SPACE, " ")
+        noticed.add(piece.id, text, piece.ends)
+        group_of_piece = piece.group if folders is None else group or None
+        yield replace(piece, text=text, group=group_of_piece)
+
+
+def _with_whole_letters(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """The pieces, each with the beginning of a letter that ends in it."""
+    last: Piece | None = None
+    for piece in pieces:
+        if last is not None:
+            if piece.text and continues_letter(piece.text[0]):
+                start = first_of_letter(last.text)
+                last, piece = replace(last, text=last.text[:start]), replace(piece, text=last.text[start:] + piece.text)
+            yield last
+        last = None if piece.ends else piece
+        if piece.ends:
+            yield piece
+    if last is not None:
+        yield last
 
 
 def _pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Piece]:
@@ -89,7 +119,10 @@ def _pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Pie
         return _row_pieces(source, table.rows, form, findings)
     if source.kind in OFFICE_KINDS:
         text = office_text(
-            source.path, source.kind, lambda problem: findings.problem(f"{shown(source.path)}: {problem}")
+            source.path,
+            source.kind,
+            findings.counts,
+            lambda problem: findings.problem(f"{shown(source.path)}: {problem}"),
         )
         return _txt_pieces(source, no_bomb(source.path, bounded(source, text, Exception), len), "file")
     if source.kind in ("mbox", "eml"):
@@ -97,11 +130,16 @@ def _pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Pie
         mails = read_mails(content, source.kind, reading.encoding, reading.language, findings.counts)
         form = TableForm((), text=TextColumn(None), optional="thread")
         return _row_pieces(source, bounded(source, mails, TimeoutError), form, findings)
+    if source.kind == SOURCE_TEXT:
+        return _source_pieces(text_chunks(source, findings, "auto", reading.language))
     chunks = text_chunks(source, findings, reading.encoding, reading.language)
     if source.kind == "log" and reading.strip_log_stamps:
         chunks = (_STAMPS.sub("", text) + "\n" * ends for text, ends in lines(chunks))
     if source.kind == "html":
         return _txt_pieces(source, bounded(source, text_of_html(chunks), TimeoutError), "file")
+    if source.kind in ("ipynb", "srt"):
+        text = notebook_text(chunks, findings.counts) if source.kind == "ipynb" else subtitle_text(chunks)
+        return _txt_pieces(source, text, "file")
     return _txt_pieces(source, chunks, reading.separator)
 
 
@@ -126,6 +164,26 @@ def _txt_pieces(source: Input, chunks: Iterator[str], separator: str) -> Iterato
         yield Piece(f"{source.name}:{begin}", "", True)
 
 
+def _source_pieces(chunks: Iterator[str]) -> Iterator[Piece]:
+    """The documents of source text: each line is one, and its first word its id."""
+    identifier, opening = "", ""  # of the document that is open; what was read of a line before its id is complete
+    for text, ends in lines(chunks):
+        if not identifier:
+            opening = (opening + text).lstrip()
+            words = opening.split(None, 1)
+            if not ends and len(words) < 2:
+                continue
+            opening = ""
+            if not words:
+                continue  # a blank line
+            identifier, text = words[0], "".join(words[1:])
+        yield Piece(identifier, text, ends)
+        if ends:
+            identifier = ""
+    if identifier or opening:
+        yield Piece(identifier or opening.strip(), "", True)
+
+
 def _row_pieces(source: Input, rows: Iterable[Row], form: TableForm, findings: Findings) -> Iterator[Piece]:
     """The text of each row; bad rows are counted and named."""
     text_column, id_column = form.text, next(iter(form.columns or ()), None)
@@ -133,7 +191,7 @@ def _row_pieces(source: Input, rows: Iterable[Row], form: TableForm, findings: F
     is_noted = False
     for number, values, problem in rows:
         if text_column.guess is not None and not is_noted:
-            findings.guess(source.path, text_column.guess)
+            findings.guess(source.path, text_column.guess, text_column.unused)
             is_noted = True
         row = values or {}
         name, text = text_column.value(row)

@@ -1,9 +1,9 @@
 """When two texts are the same: the one rule, for duplicates, held-out groups and passages of a search.
 
-Two texts are *equal* if they differ only in case and white space (`normalized`). Two texts are *nearly equal* if at
-least 0.8 of their shingles are common, estimated by MinHash (Broder, 1997). A shingle is a sequence of five words, in
-lower case and without punctuation. A text of fewer than five words is one shingle, so two short texts are nearly equal
-only if all their words are. The hash functions are fixed, so the result is deterministic.
+Two texts are *equal* if they differ only in case, white space and the form of their letters (`normalized`). Two texts
+are *nearly equal* if at least 0.8 of their shingles are common, estimated by MinHash (Broder, 1997). A shingle is a
+sequence of five words, in lower case and without punctuation. A text of fewer than five words is one shingle, so two
+short texts are nearly equal only if all their words are. The hash functions are fixed, so the result is deterministic.
 """
 
 import hashlib
@@ -17,6 +17,7 @@ import numpy as np
 
 from bert.arrays.components import Components
 from bert.arrays.ragged import offsets_of
+from bert.tokenization.equal_letters import normal_form
 
 if TYPE_CHECKING:
     from datasketch import MinHash
@@ -35,13 +36,13 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ff
 
 
 def normalized(text: str) -> str:
-    """The text in lower case, with single spaces: equal for equal texts."""
-    return " ".join(text.lower().split())
+    """The text in lower case and normal form, with single spaces: equal for equal texts."""
+    return " ".join(normal_form(text.lower()).split())
 
 
 def words_of(text: str) -> list[str]:
     """The words of a text in lower case, without punctuation; of Chinese and Japanese the characters."""
-    return _WORD.findall(text.lower())
+    return _WORD.findall(normal_form(text.lower()))
 
 
 @cache

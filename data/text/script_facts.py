@@ -14,6 +14,17 @@ _CHINESE, _KANA = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]"), re.compile("[\u304
 _CHINESE_SHARE = 1 / 3  # of the characters of a Chinese text; the rest are marks, digits, Latin letters and markup
 _MOST_KANA = 0.1  # for each Chinese character
 _UNSPACED_SHARE = 0.01  # of the characters, of scripts without spaces
+_SCRIPT_SHARE = 1 / 3  # of the characters, of the script that tells a language
+# A script, by ranges of its letters, and a language that ends sentences as all of that script do.
+_SCRIPTS = {
+    "el": "\u0370-\u03ff\u1f00-\u1fff", "ru": "\u0400-\u052f", "hy": "\u0531-\u0587", "he": "\u0591-\u05ff",
+    "ar": "\u0600-\u06ff\u0750-\u077f", "hi": "\u0900-\u097f", "bn": "\u0980-\u09ff", "pa": "\u0a00-\u0a7f",
+    "gu": "\u0a80-\u0aff", "or": "\u0b00-\u0b7f", "ta": "\u0b80-\u0bff", "te": "\u0c00-\u0c7f",
+    "kn": "\u0c80-\u0cff", "ml": "\u0d00-\u0d7f", "si": "\u0d80-\u0dff", "th": "\u0e00-\u0e7f",
+    "lo": "\u0e80-\u0eff", "bo": "\u0f00-\u0fff", "my": "\u1000-\u109f", "ka": "\u10a0-\u10ff",
+    "am": "\u1200-\u139f", "km": "\u1780-\u17ff", "mn": "\u1800-\u18af", "jv": "\ua980-\ua9df",
+    "ko": "\u1100-\u11ff\uac00-\ud7a3",
+}  # fmt: skip
 _ASCII = re.compile("[\x00-\x7f]+")
 _MOST_EXAMPLES = 10_000
 
@@ -79,6 +90,18 @@ class ScriptFacts:
         """Whether Chinese characters are a third of the text and more; Japanese has as many kana among them."""
         chinese = self._count(_CHINESE)
         return chinese > _CHINESE_SHARE * self.characters and self._count(_KANA) < _MOST_KANA * chinese
+
+    def language(self) -> str:
+        """A language that ends sentences as this text does, by its script; "en" if it is written in Latin letters."""
+        if self.is_chinese():
+            return "zh"
+        least = _SCRIPT_SHARE * self.characters
+        kana = self._count(_KANA)
+        if kana and kana + self._count(_CHINESE) > least:
+            return "ja"
+        shares = {language: self._count(re.compile(f"[{letters}]")) for language, letters in _SCRIPTS.items()}
+        language = max(shares, key=shares.__getitem__)
+        return language if shares[language] > least else "en"
 
     def _count(self, pattern: re.Pattern[str]) -> int:
         return sum(count for letter, count in self._others.items() if pattern.match(letter))

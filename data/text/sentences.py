@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy as np
 from bert.arrays.compiled import compiled
 from bert.arrays.ragged import offsets_of
 from bert.tokenization.library import TextTokenizer
+from data.text.abbreviations import OpenEnds
+from data.text.code_pages import base_language
 from data.text.sentence_ends import CLOSING, SCRIPT_MARKS, segmented, sentence_ends
 from data.text.word_boundaries import WordSegmenter, encode_words
 
@@ -18,6 +21,7 @@ _SURE_WORD = 4  # letters
 _ENDS = ("! ", "? ", *"".join(SCRIPT_MARKS.values()))
 _UNKNOWN_MARKS = SCRIPT_MARKS["Khmer"] + SCRIPT_MARKS["Tibetan"]  # at which sentencex ends no sentence
 _SENTENCES = re.compile(rf".*?[{_UNKNOWN_MARKS}]+[{re.escape(CLOSING)}]*\s*|.+", re.DOTALL)
+_NO_END = "\ua9c8"  # the comma of Javanese, at which sentencex ends one
 LINE_BREAK = "\u2028"  # ends a line, and so a sentence, inside of a document, which is one line of a file
 
 
@@ -40,6 +44,8 @@ def last_start(text: str, low: int, high: int) -> int:
 
 
 _PIECE_CHARACTERS = 2000
+CUT_SENTENCES = "sentences cut in parts, too long for half a sample"
+PARTS_OF_SENTENCES = "parts of the sentences that were cut"
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,8 @@ def tokenize_documents(
         if max_sentence_tokens:
             inside = continues[-1] if segmenter else tokenizer.vocabulary.continuations()[batch_ids]
             offsets, parts = _cut_long(offsets, inside, max_sentence_tokens)
-            counts["sentences cut in parts, too long for half a sample"] += int((parts > 1).sum())
+            counts[CUT_SENTENCES] += int((parts > 1).sum())
+            counts[PARTS_OF_SENTENCES] += int(parts[parts > 1].sum())
             owner = np.repeat(owner, parts)
         ids.append(batch_ids)
         lengths.append(np.diff(offsets))
@@ -181,7 +188,24 @@ def _segment(language: str, page: str, counts: Counter) -> list[str]:
     if sentences is None or sum(map(len, sentences)) != len(page):
         counts["pages kept as one sentence, which sentencex failed on"] += 1
         return [page]
-    return [part for sentence in sentences for part in _SENTENCES.findall(sentence)]
+    parts = (part for sentence in sentences for part in _SENTENCES.findall(sentence))
+    return _joined(parts, language) if language != "en" else [*parts]
+
+
+@lru_cache(maxsize=8)
+def _open_ends(language: str) -> OpenEnds:
+    return OpenEnds(base_language(language))
+
+
+def _joined(parts: Iterable[str], language: str) -> list[str]:
+    """The sentences without ends at abbreviations, and at the comma of Javanese."""
+    ends, sentences = _open_ends(language), list[str]()
+    for part in parts:
+        if sentences and (sentences[-1].rstrip().endswith(_NO_END) or ends.goes_on(sentences[-1], part)):
+            sentences[-1] += part
+        else:
+            sentences.append(part)
+    return sentences
 
 
 def _batches(texts: Iterable[tuple[int, str]], characters: int) -> Iterable[tuple[list[int], list[str]]]:

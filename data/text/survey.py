@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bert.help_parser import wrapped
 from bert.reporting.progress import megabytes
 from data.text.compression import DamagedError
 from data.text.file_formats import Input
@@ -106,6 +107,8 @@ class Survey:
             yield from _grouped("  ", findings.left_out)
             if share > _WARNED_SHARE:
                 yield f"warning: {share:.0%} of the bytes of these files are not used"
+        yield from findings.row_lines()
+        yield from (wrapped(line, indent="  ") for line in findings.noticed())
         if rows := findings.counts["bad rows"]:
             yield f"rows left out{sample}: {rows:,}"
             most = sorted(findings.bad_rows.items(), key=lambda item: -item[1][1])

@@ -12,21 +12,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from data.text.columns import Row, TableForm, places_of, row_size
+from bert.reporting.progress import progress
+from data.text.columns import Row, TableForm, check_number_of_columns, parts_of, places_of, row_size
 from data.text.compression import CHUNK_BYTES, damage_named
 from data.text.contents import bounded, text_chunks
 from data.text.delimited import DelimitedTable
 from data.text.encodings import DETECTED, Decoding, Encoding, code_page_of, decode, whole_lines
 from data.text.file_formats import Input, table_input
 from data.text.findings import Findings
-from data.text.json_rows import document_rows, json_rows, with_text
-from data.text.office_and_pdf import xlsx_rows
+from data.text.header_check import REPEATED_NAMES, repeats_names
+from data.text.json_rows import document_rows, json_rows, nested_rows, with_text
 from data.text.size_limits import no_bomb, require_no_bomb
 from data.text.text_check import NotTextError
+from data.text.workbooks import xlsx_rows
 
 if TYPE_CHECKING:  # loaded where a parquet file is read
     import pyarrow as pa
@@ -70,18 +72,28 @@ def open_table(
     if source.kind == "parquet":
         return _parquet_table(source.path, form, findings)
     if source.kind == "xlsx":
-        return Table(bounded(source, xlsx_rows(source.path, form), Exception), findings=findings)
+        return Table(bounded(source, xlsx_rows(source.path, form, findings.counts), Exception), findings=findings)
     return table_of_text(text_chunks(source, findings, encoding, language), source.kind, form, findings)
 
 
 def table_of_text(chunks: Iterable[str], kind: str, form: TableForm, findings: Findings) -> Table:
     """A table of decoded text; kind is csv, tsv, jsonl or json. `findings` counts what was repaired."""
-    if kind == "json":
-        return Table(with_text(document_rows(chunks, form), form), findings=findings)
-    if kind == "jsonl":
-        return Table(with_text(json_rows(whole_lines(chunks), form), form), findings=findings)
+    if kind in ("json", "jsonl"):
+        rows = document_rows(chunks, form) if kind == "json" else json_rows(whole_lines(chunks), form)
+        return Table(with_text(_without_repeated_names(rows, findings.counts), form), findings=findings)
     table = DelimitedTable(whole_lines(chunks), kind, form, findings.counts)
+    findings.repeated_names |= table.repeated_names
     return Table(table.rows(), table.names, table.delimiter, findings)
+
+
+def _without_repeated_names(rows: Iterable[Row], counts: Counter) -> Iterator[Row]:
+    """The rows but for those whose values are the names of their columns, as in tables that were joined and converted;
+    they are counted."""
+    for row in rows:
+        if row.values and repeats_names([*row.values.values()], [*row.values]):
+            counts[REPEATED_NAMES] += 1
+        else:
+            yield row
 
 
 def user_table(path: Path, form: TableForm, kind: str = "auto", decoding: Decoding = DETECTED) -> Table:
@@ -97,9 +109,10 @@ def user_table(path: Path, form: TableForm, kind: str = "auto", decoding: Decodi
         first = list(islice(table.rows, 1))
 
     def rows() -> Iterator[Row]:
-        yield from first
-        with _named(path):
-            yield from table.rows
+        with _named(path), progress(f"reading {path.name}", None, "rows") as meter:
+            for row in chain(first, table.rows):
+                meter.update()
+                yield row
 
     return replace(table, rows=rows(), columns=table.columns or [key for row in first for key in row.values or ()])
 
@@ -139,17 +152,36 @@ def _parquet_table(path: Path, form: TableForm, findings: Findings) -> Table:
         groups = (file.metadata.row_group(number) for number in range(file.num_row_groups))
         require_no_bomb(path, (group.total_byte_size for group in groups))
         names = file.schema_arrow.names
+        check_number_of_columns(len(names))
+        paths = [path for path in form.paths() if path not in names]
+        nested = [name for name in names if any(path.startswith((f"{name}.", f"{name}[]")) for path in paths)]
+        if nested:  # a text inside of structs and lists is read as of JSON
+            rows = _nested_parquet_rows(path, file, form, nested)
+            return Table(with_text(no_bomb(path, rows, row_size), form), names, findings=findings)
         columns = [*places_of(names, form.all_columns(names, _parquet_sample(file)), form.optional)]
+    rows = _without_repeated_names(_parquet_rows(path, file, columns), findings.counts)
+    return Table(no_bomb(path, rows, row_size), names, findings=findings)
 
-    def rows() -> Iterator[Row]:
-        number = 0
-        with damage_named(path):
-            for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=columns, use_threads=False):
-                for row in range(len(batch)):
-                    number += 1
-                    yield _parquet_row(number, batch, row, columns)
 
-    return Table(no_bomb(path, rows(), row_size), names, findings=findings)
+def _parquet_rows(path: Path, file: "pq.ParquetFile", columns: Sequence[Any]) -> Iterator[Row]:
+    number = 0
+    with damage_named(path):
+        for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=columns, use_threads=False):
+            for row in range(len(batch)):
+                number += 1
+                yield _parquet_row(number, batch, row, columns)
+
+
+def _nested_parquet_rows(path: Path, file: "pq.ParquetFile", form: TableForm, nested: Sequence[str]) -> Iterator[Row]:
+    """The rows with the fields inside of the nested columns, by their paths; an item of a list may give one each."""
+    names, paths = file.schema_arrow.names, form.paths()
+    named = {part for column in form.wanted() for part in parts_of(column, names)}
+    columns = names if form.columns is None else [name for name in names if name in {*nested, *named}]
+    for row in _parquet_rows(path, file, columns):
+        if row.values is None:
+            yield row
+        else:
+            yield from (row._replace(values=values) for values in nested_rows(row.values, paths))
 
 
 def _parquet_row(number: int, batch: "pa.RecordBatch", row: int, columns: Sequence[Any]) -> Row:
@@ -163,10 +195,12 @@ def _parquet_row(number: int, batch: "pa.RecordBatch", row: int, columns: Sequen
 
 
 def _parquet_sample(file: "pq.ParquetFile") -> Iterator[dict[str, Any]]:
-    """The texts of the first rows; they are read only where the columns' names decide nothing."""
+    """The texts of the first rows, also those inside of structs; they are read only where the columns' names decide
+    nothing."""
     import pyarrow as pa
 
-    texts = [column.name for column in file.schema_arrow if column.type in (pa.string(), pa.large_string())]
+    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_struct, pa.types.is_list)
+    texts = [column.name for column in file.schema_arrow if any(is_kind(column.type) for is_kind in kinds)]
     for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=texts, use_threads=False):
         with suppress(UnicodeDecodeError):
             yield from batch.to_pylist()

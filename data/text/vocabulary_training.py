@@ -11,6 +11,7 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers.processors import BertProcessing
 
+from bert.tokenization.equal_letters import UNSEEN, equalizing
 from bert.tokenization.library import LibraryVocabulary
 from bert.tokenization.normalization import UNCASED, Normalization
 from bert.tokenization.segmentation import ZERO_WIDTH_SPACE, with_spaces
@@ -72,10 +73,8 @@ def learn_vocabulary(
         tokenizer = Tokenizer(models.Unigram())
         tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
         trainer = trainers.UnigramTrainer(unk_token="[UNK]", **usual)
-    strips = [normalizers.NFD(), normalizers.StripAccents()] if normalization.strips() else []
-    lower = [normalizers.Lowercase()] if normalization.lowercase else []
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace(ZERO_WIDTH_SPACE, " "), *strips, *lower])
-    tokenizer.train_from_iterator(_cut(texts, normalization), trainer)
+    tokenizer.normalizer = normalizers.Sequence(_rules_of_text(normalization))
+    tokenizer.train_from_iterator(_segmented_texts(texts, normalization), trainer)
     tokenizer.post_processor = BertProcessing(*((token, tokenizer.token_to_id(token)) for token in ("[SEP]", "[CLS]")))
     content = json.loads(tokenizer.to_str())
     if model == "unigram":  # the library sums the scores in any order, by which it sorts: sort by the tokens
@@ -90,7 +89,7 @@ def add_words(texts: Texts, base: Vocabulary, number: int, normalization: Normal
     counts: Counter[str] = Counter()
     documents: Counter[str] = Counter()
     cut = _cutter(normalization)
-    for text in _cut(texts, normalization):
+    for text in _segmented_texts(texts, normalization):
         words = Counter(cut(text))
         counts.update(words)
         documents.update(words.keys())
@@ -110,7 +109,17 @@ def add_words(texts: Texts, base: Vocabulary, number: int, normalization: Normal
     return Vocabulary((*base.tokens, *chosen))
 
 
-def _cut(texts: Texts, normalization: Normalization) -> Iterator[str]:
+def _rules_of_text(normalization: Normalization) -> list[normalizers.Normalizer]:
+    """What a tokenizer.json does to a text before it cuts it."""
+    rules: list[normalizers.Normalizer] = [normalizers.Replace(ZERO_WIDTH_SPACE, " ")]
+    if normalization.equal_letters:
+        unseen = normalizers.Replace(Regex(f"[{UNSEEN}]"), "")  # BERT's own rules drop them
+        rules += [unseen, *equalizing(lowercase=normalization.lowercase)]
+    rules += [normalizers.NFD(), normalizers.StripAccents()] if normalization.strips() else []
+    return [*rules, *([normalizers.Lowercase()] if normalization.lowercase else [])]
+
+
+def _segmented_texts(texts: Texts, normalization: Normalization) -> Iterator[str]:
     return (with_spaces(text, normalization.word_segmenter) for text in texts())
 
 
@@ -131,7 +140,7 @@ def _word_counts(texts: Texts, normalization: Normalization) -> Counter[str]:
                 words[word] += count
         runs.clear()
 
-    for text in _cut(texts, normalization):
+    for text in _segmented_texts(texts, normalization):
         runs.update(_RUN.findall(text))
         if len(runs) > _MOST_RUNS:
             cut_runs()

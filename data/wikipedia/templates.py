@@ -10,6 +10,7 @@ HOLE = "\ufdef"  # a noncharacter, which does not occur in text: here a reader s
 _PART = re.compile(r"<([^<>]*)>")  # of a pattern: those with odd numbers may be left out
 _FIELD = re.compile(r"\{([^{}:?]+)(?::(\w+)|\?([^{}]*))?\}")
 _PLAIN_NUMBER = re.compile(r"(-?)(\d{1,30})(?:[.,](\d+))?")
+_PAIRS = re.compile(r"(?<=\d)(?=(?:\d\d)+$)")  # where pairs of digits begin, but the first
 _SUPERSCRIPTS = str.maketrans("0123456789-\u2212", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻")
 _NUMBER = r"[-\u2212]?\.?\d[\d.,+/]*"
 _RANGE = r"to|to\(-\)|-|\u2013|and|and\(-\)|or|by|xx?|[\u00d7*\u00b1]|\+/-"
@@ -54,11 +55,11 @@ def template_text(content: str, language: str) -> str:
         return _FUNCTIONS[pattern](name, placed) or HOLE
     places = {str(place): value for place, value in enumerate(placed, start=1)}
     fields = {"*": "".join(placed), "-1": "".join(placed[-1:]), **places, **named}
-    parts = [_filled(part, fields, language) for part in _PART.split(pattern)]
+    parts = [_fill_pattern(part, fields, language) for part in _PART.split(pattern)]
     return "".join(HOLE if part is None and place % 2 == 0 else part or "" for place, part in enumerate(parts))
 
 
-def _filled(part: str, fields: dict[str, str], language: str) -> str | None:
+def _fill_pattern(part: str, fields: dict[str, str], language: str) -> str | None:
     """A part of a pattern with its fields; None if one of them is not there."""
     texts = [_field(field, fields, language) for field in _FIELD.finditer(part)]
     remaining = iter(texts)
@@ -79,11 +80,14 @@ def _field(field: re.Match, fields: dict[str, str], language: str) -> str:
 
 def _grouped(value: str, language: str) -> str:
     """1234567.8 -> "1,234,567.8", as the wiki writes it; what is no plain number stays."""
-    number, style = _PLAIN_NUMBER.fullmatch(value), _table()["numbers"].get(language)
-    if number is None or style is None or (len(number[2]) < 4 and len(number[3] or "") == 3):  # 1.234 may be grouped
+    number, style = _PLAIN_NUMBER.fullmatch(value), _table()["numbers"].get(language, ",.4")
+    if number is None or (len(number[2]) < 4 and len(number[3] or "") == 3):  # 1.234 may be grouped
         return value
     sign, digits, decimals = number.groups()
-    whole = f"{int(digits):,}".replace(",", style[0]) if len(digits) >= int(style[2]) else digits
+    whole = digits
+    if len(digits) >= int(style[2]):
+        groups = _PAIRS.sub(",", digits[:-3]) + "," + digits[-3:] if style[3:] else f"{int(digits):,}"
+        whole = groups.replace(",", style[0])
     return sign + whole + (f"{style[1]}{decimals}" if decimals else "")
 
 

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from bert.tokenization.equal_letters import normal_form
 from data.text.lddl_writer import utf8
 from data.text.sentences import split_sentences
 from data.wikipedia.templates import HOLE, template_text
@@ -37,8 +38,8 @@ class Site:
 
 
 # The content of <nowiki> is plain text: its marks are replaced by noncharacters, which do not occur in text.
-_MARKS = "{}[]|<>'*#:;=!&_-"
-_HIDDEN = {ord(mark): 0xFDD0 + place for place, mark in enumerate(_MARKS)}
+_MARKUP_CHARACTERS = "{}[]|<>'*#:;=!&_-"
+_HIDDEN = {ord(mark): 0xFDD0 + place for place, mark in enumerate(_MARKUP_CHARACTERS)}
 _SHOWN = {hidden: chr(mark) for mark, hidden in _HIDDEN.items()}
 _DROPPED_TAGS = (
     "ref math chem ce gallery timeline syntaxhighlight source pre score hiero imagemap graph mapframe maplink "
@@ -53,12 +54,12 @@ _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)  # as in MediaWiki, an unclose
 
 
 def prose_of(wikitext: str, site: Site = Site(), language: str = "en", counts: Counter[str] | None = None) -> list[str]:
-    """The paragraphs of a page that hold sentences, each on one line, in order; `counts` gets the sentences dropped."""
+    """The paragraphs of a page that hold sentences, each on one line, in order; `counts` gets what is dropped."""
     text = _without_raw_tags(_COMMENT.sub("", wikitext))
     text = html.unescape(_without_inline_marks(_without_nesting(text, site, language)))
     counts = Counter() if counts is None else counts
     whole = (_without_holes(" ".join(lines), language, counts) for lines in _paragraphs(text))
-    return [paragraph for text in whole if (paragraph := _sentences(_tidy(text), language))]
+    return [paragraph for text in whole if (paragraph := _sentences(_tidy(text), language, counts))]
 
 
 def _without_raw_tags(text: str) -> str:
@@ -198,7 +199,11 @@ def _without_quotes(line: str) -> str:
         for place, size in enumerate(sizes):
             if size == 3:
                 before = (texts[place] + "'" * quotes[place])[-2:]
-                ranks.setdefault(2 if before[-1:] == " " else 0 if before[:1] == " " else 1, place)
+                if before[-1:] == " ":  # after a space
+                    rank = 2
+                else:  # after a word of one letter, or a longer one
+                    rank = 0 if before[:1] == " " else 1
+                ranks.setdefault(rank, place)
         if ranks:
             quotes[ranks[min(ranks)]] += 1
     return texts[0] + "".join("'" * number + text for number, text in zip(quotes, texts[1:], strict=True))
@@ -215,10 +220,15 @@ def _variant(match: re.Match) -> str:
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # scripts without spaces
 _STOPS = ".!?\u2026\u3002\uff01\uff1f\uff0e\u0964\u0965\u06d4\u061f\u0589\u1362\u1367\u104b\u17d4\u1803\u0df4"
+# What cannot stand alone: digits, words of one or two letters, prefixes, and any letters of the scripts that write
+# articles and prepositions so: Hebrew, Arabic, Syriac, Ethiopic. A template attached to these shows a word.
+_ATTACHING = r"(?<![\d\u0590-\u077f\u08a0-\u08ff\u1200-\u139f])(?<!\b[^\W\d_])(?<!\b[^\W\d_]{2})" + "".join(
+    rf"(?<!\b{prefix})" for prefix in ("non", "pre", "anti", "semi", "multi", "quasi", "pseudo")
+)
 _SHOWS_NOTHING = re.compile(  # a template that is alone, before a paragraph, or attached to what it annotates
     rf"^[\s{HOLE}]+$|^\s*{HOLE}+(?=[^\s{HOLE}{_UNSPACED},.;:'\u2019-])|(?<=[{re.escape(_STOPS)}]){HOLE}+"
-    rf"|(?<=[^\s{HOLE}{_UNSPACED}(\[{{\u00ab\u201c\u201e\u2018\uff08\u300c\u300e'\u2019/=<>~\u2013\u2014-]){HOLE}+"
-    rf"(?=[\s,.;:!?)\]\u00bb\u201d\u2026]|$)"
+    rf"|(?<=[^\s{HOLE}{_UNSPACED}(\[{{\u00ab\u201c\u201e\u2018\uff08\u300c\u300e'\u2019/=<>~\u2013\u2014-]){_ATTACHING}"
+    rf"{HOLE}+(?=[\s,.;:!?)\]\u00bb\u201d\u2026]|$)"
 )
 _BRACKETS = re.compile(rf"\s?[(\uff08][^()\uff08\uff09{HOLE}]*+{HOLE}[^()\uff08\uff09]*+[)\uff09]")
 _NO_PROSE = frozenset(("", *"*#:;|!="))
@@ -238,7 +248,7 @@ def _paragraphs(text: str) -> list[list[str]]:
 
 _MAX_BRACKETS = 4  # in one another
 _UNSEEN: dict[int, str | None] = {
-    **dict.fromkeys((0xAD, 0x2060, 0xFEFF, 0xFFFC, 0xFFFE, 0xFFFF)),
+    **dict.fromkeys((0xFFFC, 0xFFFE, 0xFFFF)),
     0x200B: " ",  # between words of Khmer, Lao and Burmese
     **_SHOWN,
 }
@@ -269,7 +279,7 @@ def _without_holes(paragraph: str, language: str, counts: Counter[str]) -> str:
 
 def _tidy(text: str) -> str:
     """Remove gaps: "( ; )", " ," and similar."""
-    text = " ".join(text.translate(_UNSEEN).split())
+    text = " ".join(normal_form(text.translate(_UNSEEN)).split())
     for pattern, replacement in _GAPS:
         text = pattern.sub(replacement, text)
     return text.strip()
@@ -282,13 +292,21 @@ _SENTENCE_END = re.compile(
     rf"[{re.escape(_STOPS)}][{re.escape(_CLOSING)}]*(?=\s|$)"
     rf"|[{_WIDE_STOPS}][{re.escape(_CLOSING)}]*"
 )
-_MIN_CUT_CHARACTERS = 40  # shorter paragraphs without a final sentence end are headings with an abbreviation
+_MIN_CUT_CHARACTERS = 40  # a shorter paragraph without a final sentence end may be a heading with an abbreviation
 _LANGUAGES_WITHOUT_STOPS = frozenset(("th", "lo", "km", "my", "bo", "dz"))
 _MIN_UNSTOPPED_CHARACTERS = 60
 
 
-def _sentences(paragraph: str, language: str) -> str:
-    """The paragraph up to the end of its last sentence; "" if it has none."""
+def _sentences(paragraph: str, language: str, counts: Counter[str]) -> str:
+    """The paragraph up to the end of its last sentence; "" if it has none. What is dropped is counted."""
+    kept = _up_to_last_end(paragraph, language)
+    if kept != paragraph:
+        what = "paragraphs cut behind their last sentence" if kept else "paragraphs dropped: no sentence ends there"
+        counts[what] += 1
+    return kept
+
+
+def _up_to_last_end(paragraph: str, language: str) -> str:
     bare = paragraph.rstrip(_CLOSING)
     if bare and bare[-1] in _STOPS:
         return paragraph
@@ -298,4 +316,7 @@ def _sentences(paragraph: str, language: str) -> str:
     for match in _SENTENCE_END.finditer(paragraph):
         end = match.end()
     is_wide = end and paragraph[:end].rstrip(_CLOSING)[-1] in _WIDE_STOPS
-    return paragraph[:end] if is_wide or end >= _MIN_CUT_CHARACTERS else ""
+    if is_wide or end >= _MIN_CUT_CHARACTERS:
+        return paragraph[:end]
+    first = split_sentences(utf8(paragraph).decode(), language, Counter())[0] if end else ""
+    return paragraph[:end] if 0 < len(first) < len(paragraph) else ""  # not "St. Mary's church"

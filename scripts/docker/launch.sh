@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Run a command in the container: bash scripts/docker/launch.sh [--dry-run] [COMMAND ...]
 #   bash scripts/docker/launch.sh bash scripts/run_pretraining.sh --config large --dry-run
-# COMMAND may be one quoted word, and after that or `bash`, as in NVIDIA's script, GPUs (all or 0,1) and a network (host).
+# COMMAND may be one quoted word, and after that, `bash` or `python`, as in NVIDIA's script, GPUs (all or 0,1) and a network
+# (host, bridge or none).
 # Without a command it starts a shell on a terminal, otherwise the doctor. It runs as the caller's user, who owns the results.
 #   BERT_DATA         data, seen as /data and BERT_PREP_WORKING_DIR (default: $BERT_PREP_WORKING_DIR, else ./data if it has
 #                     wikipedia/source/, pretrain/ or download/, else ./results/data)
@@ -22,7 +23,15 @@ if [[ "${1:-}" == --dry-run ]]; then
 fi
 
 gpus="${BERT_GPUS:-}" network=""
-if [[ "${1:-}" == *" "* || "${1:-}" =~ ^(/bin/)?(ba)?sh$ ]] && [[ "${2:-all}" =~ ^(all|[0-9]+(,[0-9]+)*)$ ]] && (($# <= 3)); then
+
+# Whether the words are those of NVIDIA's script: COMMAND [GPUS [NETWORK]]. `sleep 5` and `make all` are commands.
+is_of_nvidia() {
+  [[ "${2:-all}" =~ ^(all|[0-9]+(,[0-9]+)*)$ ]] && (($# > 0 && $# <= 3)) || return
+  [[ "$1" == *" "* || "$1" =~ ^(/[a-z/]*/)?(ba|z|)sh$ ]] && return
+  [[ "${2:-}" == *,* || "${3:-}" =~ ^(host|bridge|none)$ ]] && return
+  [[ "$1" =~ ^(/[a-z/]*/)?python[0-9.]*$ && -n "${2:-}" && ! -e "$2" ]]
+}
+if is_of_nvidia "$@"; then
   gpus="${2:-${gpus}}" network="${3:-}"
   read -ra words <<<"$1"
   set -- "${words[@]}"

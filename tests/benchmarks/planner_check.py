@@ -18,7 +18,7 @@ from scipy.optimize import least_squares
 from bert.config.training_settings import derive
 from bert.help_parser import HelpParser
 from bert.planning.hardware import Hardware, parse_hardware
-from bert.planning.parts import Part, load_parts
+from bert.planning.hardware_parts import HardwarePart, load_parts
 from bert.planning.planner import update_time
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.recipes import RECIPES
@@ -42,14 +42,14 @@ class Row:
     devices: int
     sequences_per_second: float
 
-    def planned(self, part: Part | None = None) -> float:
+    def planned(self, part: HardwarePart | None = None) -> float:
         """Sequences/s by the planner, with the constants of `part` where it is given."""
         nodes, per_node = max(1, self.devices // 8), min(self.devices, 8)
         hardware = parse_hardware(f"{nodes}x{per_node}x{self.table.part}", PARTS)
         hardware = dataclasses.replace(hardware, part=part) if part else hardware
         return _sequences_per_second(self.table, self.task, hardware)
 
-    def error(self, part: Part | None = None) -> float:
+    def error(self, part: HardwarePart | None = None) -> float:
         """(planned - published) / published."""
         return self.planned(part) / self.sequences_per_second - 1
 
@@ -117,14 +117,14 @@ def hours_on_32_nodes(table: Table) -> float:
     return sum(n * batch / _sequences_per_second(table, task, hardware) for task, n, batch in tasks) / 3600
 
 
-def _with(part: Part, constants: dict[str, float]) -> Part:
+def _with(part: HardwarePart, constants: dict[str, float]) -> HardwarePart:
     """The part with these of its constants changed."""
     top = {name: value for name, value in constants.items() if name in _NOT_SHARES}
     shares = {name: value for name, value in constants.items() if name not in top}
     return part.model_copy(update={**top, "efficiency": part.efficiency.model_copy(update=shares)})
 
 
-def fit(rows: Sequence[Row], part: Part) -> Part:
+def fit(rows: Sequence[Row], part: HardwarePart) -> HardwarePart:
     """The part with the constants of FITTED that minimise the squares of log(planned / published) over `rows`.
 
     A constant that no row depends on stays as it is.

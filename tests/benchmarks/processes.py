@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert import REPOSITORY
-from bert.launching.process_runner import start_process
+from bert.launching.processes import start_process
 
 
 def run(words: Sequence[object], **variables: str) -> None:

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from bert.checkpoints import directories as checkpoint_files
+from bert.checkpoints.chosen_weights import weights_folder
 from bert.checkpoints.directories import (
     BEST,
     MANIFEST,
@@ -34,7 +35,6 @@ from bert.checkpoints.directories import (
     require_space,
     run_lock,
     verify,
-    weights_folder,
     write_checkpoint,
 )
 from bert.files import only_writer, waiting_lock

@@ -2,9 +2,11 @@
 
 import json
 import math
+import time
 
 import pytest
 
+from bert.commands import classify
 from bert.commands.__main__ import main
 from bert.commands.fine_tuning import evaluation_scores, planned_of, result_lines
 from bert.config.training_settings import derive
@@ -13,6 +15,7 @@ from bert.launching.ranks import Ranks
 from bert.reporting.curves import curves_command
 from bert.reporting.progress import duration, metrics_line
 from tests.support.commands import refused
+from tests.support.fake_hub import tiny_model
 from tests.support.launching import LAUNCHERS
 
 
@@ -62,7 +65,7 @@ def test_a_folder_that_cannot_be_written_is_refused_in_one_line_before_any_work(
 def test_questions_about_a_quickstart_start_and_write_nothing(name, question, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "bert.launching.process_runner.start_process", lambda *_, **__: pytest.fail("started a process")
+        "bert.launching.start_training.start_process", lambda *_, **__: pytest.fail("started a process")
     )
     assert main([name, question, "--output-dir", "out", "--num-gpus", "2", "--device", "cpu"]) == 0
     shown = capfd.readouterr().out
@@ -109,6 +112,9 @@ def test_the_results_are_a_table_and_the_best_weights_come_first(words):
     config = derive(found, benchmark=True)
     throughput = ["training,", "sequences/s", "7.2"]
     assert lines(config) == [[], throughput, [], ["Summary:", f"{folder}/benchmark/summary.json"]]
+    (folder / "benchmark/summary.json").write_text(json.dumps({"training_sequences_per_second": None}))
+    nothing = ["nothing", "was", "measured"]
+    assert lines(config) == [[], [], nothing, ["Summary:", f"{folder}/benchmark/summary.json"]]
     model = config.checkpoint_dir()
     (model / "7").mkdir(parents=True)
     assert f"run_predict.py {model}" in " ".join(lines(found)[-1]).replace("\\ ", "")
@@ -118,3 +124,42 @@ def test_hours_are_refused_with_a_schedule_that_needs_the_updates(words):
     assert plan([*words, "--hours", "1"]).phases[0].optimizer.lr_schedule == "wsd"
     with pytest.raises(ValueError, match="lr_schedule=cosine needs the number of updates, which --hours=1 leaves open"):
         plan([*words, "--hours", "1", "--lr-schedule", "cosine"])
+
+
+def test_texts_that_are_not_english_are_not_classified_with_an_english_model(tmp_path):
+    """German, written for this test, without a model named; the same texts with one named; and English texts."""
+    german = "Der Server ist nicht erreichbar, und wir haben es mit dem Router für das Büro auf die alte Art versucht."
+    english = "The server is not reachable, and we have tried it with the router of the office in the old way."
+    for name, text in (("de", german), ("en", english)):
+        rows = [f"{text} {number}\t{number % 2}" for number in range(40)]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["text\tlabel", *rows]), "utf-8")
+    names = "--train", str(tmp_path / "de.tsv"), "--output-dir", str(tmp_path / "out")
+    with pytest.raises(
+        ValueError, match=r"not English. Without --model bert-base-uncased would be downloaded \(440 MB\)"
+    ):
+        classify.planned([*names, "--dry-run"])
+    for words in ([*names, "--model", "bert-base-uncased"], ["--train", str(tmp_path / "en.tsv"), *names[2:]]):
+        try:
+            classify.planned([*words, "--dry-run"])
+        except ValueError as error:  # the model is not here
+            assert "not English" not in str(error)
+
+
+def test_a_command_says_what_it_reads_and_asks_about_columns_after_the_first_rows(tmp_path, capfd):
+    """It read 5,000 rows once for each of them, silently: two minutes before this question."""
+    rows = [
+        f"{number},subject {number},a text of some words {number},{'ab'[number % 2]},{'xyz'[number % 3]}"
+        for number in range(12_000)
+    ]
+    (file := tmp_path / "a.csv").write_text("\n".join(["id,subject,body,queue,priority", *rows]))
+    begun = time.process_time()
+    for name, content in tiny_model().items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(SystemExit):
+        main(["classify", "--train", str(file), "--model", str(tmp_path), "--output-dir", str(tmp_path / "out")])
+    assert time.process_time() - begun < 3, "CPU seconds"
+    told, asked = capfd.readouterr().err.splitlines()
+    assert told == f"reading {file}, 0.6 MB ..."
+    assert (
+        asked == f"error: {file}: which column holds the labels? it may be 'queue' or 'priority'; pass --label-column"
+    )

@@ -6,9 +6,10 @@ import pytest
 
 from bert.commands.__main__ import main
 from bert.commands.fine_tuning import planned_of
+from bert.glue.config import GlueConfig
 from bert.jobs.job import Execution
 from bert.jobs.record import JobRecord
-from bert.launching.process_runner import Runner
+from bert.launching.start_training import Runner
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.support.commands import refused
 from tests.support.launching import LAUNCHERS
@@ -24,6 +25,19 @@ def plan(words, name="glue"):
     task = LAUNCHERS[name]
     found = planned_of(task, words).plan
     return task.entry, found.phases[0], found.ranks
+
+
+def test_a_start_checks_the_files_once(weights, tmp_path, monkeypatch):
+    """A dry run on another machine refuses those that were named, and leaves the others."""
+    (tmp_path / "notes.csv").write_text("text,label\nfine,a\nbad,b\n" * 20)
+    words = ["--train", str(tmp_path / "notes.csv"), "--model", str(weights), "--device", "cpu", "--output-dir", "out"]
+    job, checked = planned_of(LAUNCHERS["classify"], words).job, []
+    monkeypatch.setattr(GlueConfig, "check_files", lambda self: checked.append(self.run.output_dir))
+    job.check(here=True)
+    assert checked == [Path("out")]
+    checked.clear()
+    job.check(here=False)
+    assert checked == [Path("out")]
 
 
 def test_a_task_its_folder_and_a_checkpoint(weights):
@@ -131,7 +145,7 @@ def test_a_table_is_enough_to_train_a_classifier(weights, tmp_path):
             ["--train", "notes.csv", "--label-column", "urgncy", "--dry-run"],
             "no column 'urgncy'.*did you mean urgency?",
         ),
-        (["--train", "notes.csv", "--group-column", "patient", "--dry-run"], "--group-column names the right one"),
+        (["--train", "notes.csv", "--group-column", "patient", "--dry-run"], "--group-by names the right one"),
         (["--train", "notes.csv", "--positive-label", "yess", "--dry-run"], "did you mean yes?"),
         (["--train", "notes.csv", "--best-by", "recal:yes", "--dry-run"], "did you mean recall:yes?"),
         (["--train", "notes.csv", "--label-separator", ";", "--balance", "--dry-run"], "a text has one; omit them"),
@@ -171,7 +185,7 @@ def test_the_help_of_a_classifier_has_no_flags_of_published_tasks(capsys):
     with pytest.raises(SystemExit):
         plan(["--help"], "classify")
     shown = capsys.readouterr().out
-    assert "--group-column" in shown and not any(flag in shown for flag in ("--task-name", "--data-dir", "--download"))
+    assert "--group-by" in shown and not any(flag in shown for flag in ("--task-name", "--data-dir", "--download"))
 
 
 def test_entities_have_a_script_of_their_own(weights, capsys):

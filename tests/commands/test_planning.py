@@ -15,7 +15,7 @@ from bert.commands.pretrain import parse_launch_arguments
 from bert.config.run_file import dump_yaml
 from bert.exit_codes import BAD_INPUT, OK
 from bert.files import only_writer
-from bert.jobs import execution
+from bert.jobs import job as execution
 from tests.support.commands import refused
 from tests.support.jobs import StandInRunner
 
@@ -95,6 +95,17 @@ def test_a_dry_run_lists_the_steps(folder, door):
     assert any(". training phase1: " in line for line in steps[1:]), steps
 
 
+def test_a_dry_run_of_the_evening_begins_with_its_text(folder):
+    _, shown, _ = start("--config evening --dry-run")
+    steps = shown.rpartition("\nsteps")[2]
+    assert "1. collecting the documentation of this machine: " in steps and "2. importing the text" in steps
+
+
+def test_a_dry_run_of_several_seeds_of_text_names_the_hours_of_all(folder):
+    _, shown, _ = start("--text text --hours 0.3 --seeds 3 --output-dir out --dry-run")
+    assert "steps, 0.3 hours in all:" in shown and "steps, 0.1 hours in all:" in shown
+
+
 def test_a_dry_run_says_what_this_machine_lacks(folder, monkeypatch):
     """And is no error: the training may be meant for another one."""
     monkeypatch.delenv("BERT_PREP_WORKING_DIR", raising=False)
@@ -124,7 +135,7 @@ def test_a_dry_run_refuses_what_a_start_refuses(folder, mistake):
 def test_fewer_epochs_than_were_made_are_refused_before_anything(folder, monkeypatch):
     """The updates of the epochs are known where the shards are."""
     monkeypatch.setattr(
-        "bert.pretraining.phases.with_known_steps",
+        "bert.pretraining.config.PretrainingConfig.with_known_steps",
         lambda config, world_size: config.model_copy(update={"run": config.run.model_copy(update={"max_steps": 3})}),
     )
     line = f"{ONE_PHASE.replace('--max-steps 9', '--epochs 1')} --output-dir before --seed 7"
@@ -149,7 +160,7 @@ def test_what_a_start_lacks_is_shown_with_its_mistakes(folder, monkeypatch):
     code, _, errors = start("--config base --num-gpus 8 --code-dir text --report-to wandb")
     assert code == BAD_INPUT
     lines = errors.splitlines()
-    names = ("code_dir=text", "input_dir=", "num_gpus=8 must be at most", "report_to=wandb", "input_dir=")
+    names = ("input_dir=", "code_dir=text", "num_gpus=8 must be at most", "report_to=wandb", "input_dir=")
     assert [line.startswith(f"error: {name}") for line, name in zip(lines, names, strict=True)] == [True] * 5, errors
 
 

@@ -8,10 +8,9 @@ import sys
 import pytest
 
 from bert import REPOSITORY
-from bert.commands.pretrain import parse_launch_arguments
+from bert.commands.pretrain import first_start, parse_launch_arguments
 from bert.config.training_settings import derive
 from bert.launching.previous_run import continuation
-from bert.pretraining.phases import first_start
 
 STAND_IN = """
 import json, pathlib, signal, sys, time

@@ -170,6 +170,18 @@ def test_each_seed_of_own_text_makes_its_own_plan_in_its_part_of_the_hours(tmp_p
     assert found == [("1", "1", "out/seed-1"), ("1", "2", "out/seed-2")]
 
 
+def test_a_dry_run_of_presets_divides_the_hours_as_a_start_does(tmp_path, monkeypatch):
+    """By the arithmetic of the phases, of which the second one has more."""
+    monkeypatch.chdir(tmp_path)
+    plan = load_task("bert.commands.pretrain:planned")
+    words = ["--config", "base", "--hours", "2", "--seeds", "2", "--output-dir", "out", "--dry-run"]
+    planned = repetitions.planned("pretraining", plan, words)
+    limits = [config.run.finish_in for config in planned.plan.phases]
+    work = [step.share for step in planned.job.steps[0].steps[:2]]
+    assert sum(limits) == pytest.approx(3600) and limits[0] / limits[1] == pytest.approx(work[0] / work[1])
+    assert limits[0] != pytest.approx(limits[1])
+
+
 def test_hours_of_presets_and_wrong_ones_are_left_as_they_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     plan = load_task("bert.commands.pretrain:planned")

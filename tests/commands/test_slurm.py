@@ -1,14 +1,19 @@
 """run.sub's environment becomes the launcher's flags; a job without progress is not requeued for ever."""
 
 import json
+import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from bert.commands import slurm
-from bert.commands.pretrain import parse_launch_arguments
+from bert import REPOSITORY
+from bert.commands import slurm, slurm_plan
+from bert.commands.pretrain import parse_launch_arguments, planned
 from bert.launching import ranks
+from bert.pretraining.slurm_variables import OF_A_PHASE, OF_ALL_PHASES, SPECIAL, errors_name_variables
 from tests.support.jobs import StandInStep
 
 
@@ -114,15 +119,18 @@ def test_phase_2_never_starts_from_random_weights(tmp_path):
         ("CONFIG=lage", "did you mean large"),
     ],
 )
-def test_mistakes_are_refused(variable, rule):
-    with pytest.raises(ValueError, match=rule):
-        plan(**dict([variable.split("=")]))
+def test_mistakes_are_refused_and_name_the_variable(variable, rule):
+    """The user has typed no flag, so the flag alone would not tell what to change."""
+    variables = dict([variable.split("=")])
+    with pytest.raises(ValueError, match=rule) as error, errors_name_variables(variables):
+        plan(**variables)
+    assert variable in str(error.value)
 
 
 def test_every_variable_is_in_the_help(capsys):
     assert slurm.main(["--help"]) == 0
     shown = capsys.readouterr().out
-    for name in [*slurm.SPECIAL, *slurm.OF_ALL_PHASES, *slurm.OF_A_PHASE]:
+    for name in [*SPECIAL, *OF_ALL_PHASES, *OF_A_PHASE]:
         assert f"  {name}" in shown
 
 
@@ -130,7 +138,7 @@ def test_every_variable_is_in_the_help(capsys):
 
 
 def tiny_plan(folder: Path):
-    return parse_launch_arguments(
+    return planned(
         shlex.split(f"--config base --num-gpus 1 --output-dir {folder / 'out'} --input-dir {folder / 'shards'}")
     )
 
@@ -192,3 +200,163 @@ def test_a_job_without_its_gpus_ends_before_shards_are_made(tmp_path, monkeypatc
         slurm.prepare(["--config", "base", "--num-gpus", "8", "--output-dir", str(tmp_path)], {"SLURM_JOB_ID": "1"})
     assert "num_gpus=8 must be at most the 0 GPUs" in (said := capsys.readouterr().err)
     assert "where Slurm manages GPUs, ask for them: sbatch --gpus-per-node 8" in said
+
+
+# ---- own text --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def text(tmp_path):
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    lines = [f"note {number} of the river and the trees, with {7 * number} birds in it." for number in range(300)]
+    (folder / "notes.txt").write_text("\n".join(lines))
+    return str(folder)
+
+
+def own_text(text: str, *flags: str, **variables: str):
+    return planned(slurm.command_line(["--text", text, *flags], variables))
+
+
+def test_own_text_trains_on_a_job_of_one_node(text):
+    """run.sub always sets OUTPUT_DIR; the folder of own text is named by the text."""
+    command = own_text(
+        text,
+        SLURM_JOB_NUM_NODES="1",
+        CODE_DIR="/code",
+        OUTPUT_DIR="/code/results",
+        PHASE="both",
+        SEED="3",
+        TRAIN_BATCH_SIZE="16",
+    )
+    assert command.job.output_dir == Path("results/notes")
+    (step,) = command.job.steps
+    assert step.text.settings == {"seed": 3, "batch_size": 16} and step.text.model is None
+    assert step.text.num_processes is None  # the plan takes what the node has
+    command = own_text(text, CONFIG="mini", GPUS="2", OUTPUT_DIR="/other", PRECISION="fp32")
+    assert (command.job.output_dir, command.job.steps[0].text.num_processes) == (Path("/other"), 2)
+    assert command.job.steps[0].text.model == "mini"
+    on_cpu = own_text(text, GPUS="0", CPU_RANKS="2").job.steps[0].text
+    assert (on_cpu.num_processes, on_cpu.setting("device")) == (2, "cpu")
+
+
+def test_the_evening_is_own_text_too():
+    command = planned(slurm.command_line([], {"CONFIG": "evening"}))
+    assert command.job.steps[0].text.documentation is not None
+
+
+@pytest.mark.parametrize(
+    ("variables", "rule"),
+    [
+        ({"SLURM_JOB_NUM_NODES": "2"}, "the job has 2 nodes, and --text trains on one machine; submit it with -N1"),
+        ({"BIN_SIZE": "64"}, "BIN_SIZE=64 is for a training on shards; unset it"),
+        ({"PHASE": "1"}, "PHASE=1 is for a training on shards; unset it"),
+        ({"PREPROCESS": "only"}, "PREPROCESS=only is for a training on shards"),
+        ({"MAX_STEPS_PHASE2": "9"}, "MAX_STEPS_PHASE2=9 is for"),
+    ],
+)
+def test_own_text_refuses_variables_by_their_names(text, variables, rule):
+    with pytest.raises(ValueError, match=rule):
+        own_text(text, **variables)
+
+
+def test_the_first_nodes_step_checks_own_text(text, tmp_path):
+    words = slurm.command_line(["--text", text, "--output-dir", str(tmp_path / "out")], {})
+    for _ in range(4):  # the number of runs without progress that are allowed, and the first
+        assert slurm.prepare(words, {"SLURM_JOB_ID": "9"}) == 0
+        (tmp_path / "out/data").mkdir(exist_ok=True)
+        (tmp_path / "out/data" / str(len(list((tmp_path / "out/data").iterdir())))).touch()
+    with pytest.raises(SystemExit):
+        for _ in range(4):
+            slurm.prepare(words, {"SLURM_JOB_ID": "9"})
+
+
+# ---- on a login node -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "nodes", "seconds", "others"),
+    [
+        ("-N4 --dry-run", 4, None, "--dry-run"),
+        ("--nodes=2 -t 30", 2, 1800, ""),
+        ("-N 3 --time 1-12:30 --dry-run", 3, 36.5 * 3600, "--dry-run"),
+        ("--time=2-00 --max-steps 7", 1, 2 * 86400, "--max-steps 7"),
+        ("-t10:30", 1, 630, ""),
+        ("-t1-00:00:05", 1, 86405, ""),
+        ("--nodes 5 --time=4:00:00", 5, 14400, ""),
+    ],
+)
+def test_options_of_sbatch_are_read_as_sbatch_reads_them(words, nodes, seconds, others):
+    options, left = slurm_plan.read_sbatch_options(words.split())
+    assert (options.num_nodes, options.seconds, left) == (nodes, seconds, others.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        ("-N few", "nodes=few must be a number"),
+        ("--time soon", "time=soon must be a time of sbatch"),
+        ("-p gpu", "-p is for sbatch"),
+    ],
+)
+def test_other_options_of_sbatch_are_refused(words, rule):
+    with pytest.raises(ValueError, match=rule):
+        slurm_plan.read_sbatch_options(words.split())
+
+
+def login_node(capsys, words: str, **variables: str) -> str:
+    """What `run.sub WORDS` prints outside of a job, without line breaks."""
+    options, flags = slurm_plan.read_sbatch_options(words.split())
+    variables |= slurm_plan.variables_of(options)
+    slurm_plan.show(slurm.command_line(flags, variables), options)
+    printed = capsys.readouterr()
+    return " ".join((printed.out + printed.err).split())
+
+
+def test_a_quarter_of_the_nodes_is_planned_with_its_batch_and_time(capsys, tmp_path):
+    """NVIDIA's line is for four nodes of eight: 256 x 8 x 32 = 65,536 sequences an update."""
+    line = {"TRAIN_BATCH_SIZE": "256", "GRADIENT_ACCUMULATION_STEPS": "8", "OUTPUT_DIR": str(tmp_path / "out")}
+    shown = login_node(capsys, "--dry-run -N1 -t 2:00:00", **line)
+    assert "256 x 8 micro-steps x 8 ranks = 16,384 sequences an update" in shown
+    assert "an update reads 16,384 sequences, 0.25 times the recipe's 65,536, with the recipe's rate 0.006" in shown
+    assert "so its 7,038 updates read 0.25 times the recipe's samples" in shown
+    assert "pass --phase1-gradient-merge-steps 32, or about --phase1-learning-rate 0.003, by the root" in shown
+    assert "phase2: an update" not in shown
+    assert "the time limit is 2.0 hours: two minutes before it the job saves" in shown
+    assert "The first node is alone at first: making the shards of phase1 from /data/wikipedia/source" in shown
+    mended = login_node(capsys, "--dry-run -N1 --phase1-gradient-merge-steps 32", **line)
+    assert "times the recipe's" not in mended
+    theirs = login_node(capsys, "--dry-run -N4 --time=2-00", **line)
+    assert "times the recipe's" not in theirs and "within the time limit of 2.0 days" in theirs
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_login_node_refuses_what_the_job_would_refuse(capsys):
+    with pytest.raises(ValueError, match="must be a multiple of batch_size x world_size = 100 x 32"):
+        login_node(capsys, "--dry-run -N4", TRAIN_BATCH_SIZE="100")
+    with pytest.raises(ValueError, match="nothing is asked"):
+        login_node(capsys, "-N4")
+
+
+@pytest.mark.long
+def test_run_sub_prints_the_plan_in_a_job_and_outside_of_one(tmp_path, text):
+    """With stand-ins for srun, which runs the command here, and for scontrol."""
+    for name, body in {
+        "srun": 'while [[ "$1" == --* ]]; do shift; done; exec "$@"',
+        "scontrol": f'echo "   NodeAddr=127.0.0.1"; echo "   Command={REPOSITORY}/run.sub"',
+    }.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "BERT_PYTHON": sys.executable,
+        "OUTPUT_DIR": str(tmp_path / "out"),
+    }
+    in_job = {"SLURM_JOB_ID": "77", "SLURM_JOB_NUM_NODES": "1", "SLURMD_NODENAME": "n1"}
+    for variables in ({}, in_job):
+        command = ["bash", str(REPOSITORY / "run.sub"), "--text", text, "--max-steps", "7", "--dry-run"]
+        done = subprocess.run(command, env=environment | variables, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+        assert "training phase1" in done.stdout and ("Slurm: 1 node" in done.stdout) == (not variables)
+        assert not (tmp_path / "out/data").exists()

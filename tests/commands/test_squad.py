@@ -8,14 +8,13 @@ import pytest
 
 from bert import REPOSITORY, interpreter
 from bert.commands import fine_tuning, squad
-from bert.conversion.model_description import READER_FILE
+from bert.conversion.usage import READER_FILE
 from bert.finetuning.config import usual_settings
 from bert.finetuning.squad.answer_settings import ReaderSettings
-from bert.jobs.execution import execute
-from bert.jobs.job import Execution
+from bert.jobs.job import Execution, execute
 from bert.jobs.record import JobRecord
-from bert.launching.process_runner import Runner
 from bert.launching.settings import LaunchPlan
+from bert.launching.start_training import Runner
 from tests.support.commands import refused
 from tests.support.launching import LAUNCHERS
 from tests.support.squad_files import file_of, paragraph, question

@@ -40,6 +40,13 @@ def test_build_takes_the_name_of_the_image_and_push(tmp_path, words, image, is_p
         (["bash scripts/run_squad.sh /workspace/bert/checkpoints/x"], None, []),
         (["bash", "scripts/run_squad.sh", "x"], ["bash", "scripts/run_squad.sh", "x"], []),
         (["sleep", "5"], ["sleep", "5"], []),
+        (["make", "all"], ["make", "all"], []),
+        (["python", "0,1", "host"], ["python"], ['--gpus="device=0,1"', "--network=host"]),
+        (["python3.11", "all"], ["python3.11"], ["--gpus=all"]),
+        (["/usr/bin/python3", "2", "bridge"], ["/usr/bin/python3"], ['--gpus="device=2"', "--network=bridge"]),
+        (["ipython", "0,1"], ["ipython"], ['--gpus="device=0,1"']),
+        (["python", "x.py", "host"], ["python", "x.py", "host"], []),
+        (["seq", "3", "5"], ["seq", "3", "5"], []),
     ],
 )
 def test_launch_takes_a_quoted_command_gpus_and_a_network(tmp_path, words, command, options):

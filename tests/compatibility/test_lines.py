@@ -1,5 +1,6 @@
 """Lines of users of NVIDIA's Paddle trainer, and what they resolve to; lines of its other trainers are refused."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,9 +14,11 @@ from bert.commands.__main__ import main
 from bert.commands.pretrain import parse_launch_arguments
 from bert.commands.slurm import launch_arguments, node_arguments
 from bert.config.command_line import parse_arguments
+from bert.launching import ranks
 from bert.pretraining.entry import ENTRY as PRETRAINING
 from bert.pretraining.recipes import RECIPES
 from data.preprocess_bert_pretrain import main as preprocess
+from tests.support import corpora
 from tests.support.commands import refused
 from tests.support.jobs import execution_of
 from tests.support.launching import LAUNCHERS
@@ -25,7 +28,7 @@ from tests.support.launching import LAUNCHERS
 # The lines of its README: <batch> <rate> <precision> ...
 _README = "256 6e-3 amp 8 0.2843 7038 200 false 32 0 bert_pretraining 32 4e-3 0.128 1563 128 /path/to/dataset/phase1 "
 _README += "/path/to/dataset/phase2 /workspace/bert None /path/to/wikipedia/source 32 128 4 0.9 64 static None false"
-_PUBLISHED = {"bert_model": "bert-large-uncased", "hidden_size": 1024, "output_dir": Path("/workspace/bert/results")}
+_PUBLISHED = {"bert_model": "bert-large-uncased", "hidden_size": 1024, "output_dir": REPOSITORY / "results"}
 LINES = {  # of run_pretraining.sh -> settings of both phases; its presets: tests/test_scripts.py
     _README + " 10 10 true": {**_PUBLISHED, "amp": True, "seed": 0},
     "256 6e-3 fp16 8": {"amp": True, "seed": 12439},
@@ -230,7 +233,7 @@ def test_scripts_of_one_phase_are_the_published_recipe(phase, steps):
 @pytest.mark.parametrize(("gpus", "is_said"), [(0, False), (1, False), (8, True)])
 def test_without_arguments_several_gpus_are_told_of_the_published_recipe(monkeypatch, capsys, tmp_path, gpus, is_said):
     monkeypatch.setattr("bert.commands.pretrain.num_gpus", lambda: gpus)
-    monkeypatch.setattr("bert.jobs.planned.execute", lambda *_: 0)
+    monkeypatch.setattr("bert.jobs.job.execute", lambda *_: 0)
     assert pretrain.main(["--output-dir", str(tmp_path), "--device", "cpu"]) == 0
     assert ("run_pretraining.sh --config large" in capsys.readouterr().out) == is_said
 
@@ -265,6 +268,35 @@ def test_run_sub_on_four_nodes_as_in_their_readme(line, total):
     plan = parse_launch_arguments([*launch_arguments(variables), *node_arguments(variables)])
     (config,) = plan.phases
     assert plan.world_size() == 32 and config.batch.resolved_global_batch_size(32) == total
+
+
+def test_a_benchmark_line_shows_all_its_mistakes_at_once(tmp_path, monkeypatch, capsys):
+    """Their words, in their order, with data of another masking, a small model of its own and too many GPUs."""
+    monkeypatch.setattr(ranks, "num_gpus", lambda: 0)
+    corpora.write_vocabulary(tmp_path / "vocab.txt")
+    model = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    (tmp_path / "small.json").write_text(json.dumps({**model, "max_position_embeddings": 128}))
+    corpora.write_shards(tmp_path / "unmasked", [corpora.random_table(64, seed=3, masked=False, longest=30)])
+    words = _README.split() + ["1", "1", "true"]
+    words[16], words[17], words[27], words[28] = (
+        str(tmp_path / "unmasked"),
+        "none",
+        str(tmp_path / "small.json"),
+        "true",
+    )
+    with pytest.raises(SystemExit):
+        pretrain.main([*words, "--vocab-file", str(tmp_path / "vocab.txt"), "--output-dir", str(tmp_path / "out")])
+    *lines, _ = capsys.readouterr().err.split("\n")
+    expected = (
+        "error: max_seq_length=512 must be at most max_position_embeddings=128 of the model; lower "
+        "--phase2-max-seq-length,",
+        f"error: vocab_file={tmp_path}/vocab.txt has ",
+        f"error: {tmp_path}/unmasked: masking=static needs shards with masks, and these have none; pass --masking",
+        "error: num_gpus=8 must be at most the 0 GPUs of this machine",
+    )
+    assert len(lines) == 4 and all(map(str.startswith, lines, expected)), lines
+    assert lines[0].endswith(f"(max_position_embeddings: {tmp_path}/small.json)")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_benchmark_ends_with_its_throughput_by_their_name(capsys, tmp_path):

@@ -6,7 +6,7 @@ Theirs counts updates from 1, and its last has the rate 0; ours is one update ea
 import pytest
 
 from bert.pretraining.recipes import RECIPES
-from bert.training.schedule import schedule_of
+from bert.training.resumed_schedule import schedule_of
 
 
 def paddle(update, peak, warmup, total):

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from pydantic import Field
 
-from bert.config.command_line import SettingsParser, parse_arguments, parser_of, run_entry
-from bert.config.flags import add_flag, choices_of, flat_fields, members
+from bert.commands import classify, pretrain
+from bert.config.command_line import parse_arguments, parser_of, run_entry
+from bert.config.flags import choices_of, flag_name, flat_fields, members
 from bert.config.run_file import dump_yaml
 from bert.config.setting_sources import resolve_config
-from bert.config.settings_base import Settings
 from bert.config.training_settings import BUILT_IN_MODELS
+from bert.launching.arguments import LauncherParser
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY as PRETRAINING
 from bert.pretraining.recipes import RECIPES
@@ -111,7 +111,7 @@ def test_every_field_explains_itself():
     text = " ".join(parser_of(PRETRAINING).format_help().split())
     for name, (_, field) in FLAT.items():
         assert len(field.description) > 10, name
-        assert f"--{name.replace('_', '-')}" in text or name == "phase", name
+        assert flag_name(name) in text or name == "phase", name
 
 
 def test_help_is_grouped_and_exits_with_0(capsys):
@@ -332,20 +332,33 @@ def test_all_mistakes_are_told_at_once(capsys):
     assert len(err.splitlines()) == 2
 
 
-def test_help_shows_types_in_capitals_the_other_name_of_a_language_and_a_stage_where_a_run_begins():
+def test_help_shows_types_in_capitals_and_a_stage_where_a_run_begins():
     shown = " ".join(parser_of(PRETRAINING).format_help().split())
     assert "--max-steps INT" in shown and "--input-dir PATH" in shown and "--learning-rate FLOAT" in shown
     beginning = shown[shown.index("where to begin") : shown.index("model:")]
     assert "--phase1" in beginning and "--config NAME_OR_FILE" in beginning
 
-    class Own(Settings):
-        lang: str = Field("en", description="the language")
-        language: str = Field("en", description="the language")
 
-    for name, other in (("lang", "--language"), ("language", "--lang")):
-        parser = SettingsParser(prog="x")
-        add_flag(parser, name, Own.model_fields[name])
-        assert parser.read([other, "de"]) == parser.read([f"--{name}", "de"]) == {name: "de"}
+DOUBLES = {  # an older name -> the public name, by the parser of a command that has it
+    "--num-processes 2": ("--num-gpus 2", pretrain.LAUNCHER),
+    "--keep-best-checkpoint": ("--keep-best", pretrain.LAUNCHER),
+    "--no-keep-best-checkpoint": ("--no-keep-best", pretrain.LAUNCHER),
+    "--phase2-keep-best-checkpoint false": ("--phase2-keep-best false", pretrain.LAUNCHER),
+    "--lang de": ("--language de", pretrain.LAUNCHER),
+    "--lang=pl": ("--language=pl", classify.LAUNCHER),
+    "--group-column patient": ("--group-by patient", classify.LAUNCHER),
+}
+
+
+@pytest.mark.parametrize("old", DOUBLES)
+def test_one_public_name_for_one_thing_and_the_older_one_is_read_as_it(old):
+    new, launcher = DOUBLES[old]
+    parser = LauncherParser(launcher)
+    values, mistakes = parser.read_known(old.split())
+    assert (values, mistakes) == parser.read_known(new.split()) and values and not mistakes
+    listed = set(re.findall(r"--[a-z0-9-]+", parser.format_help()))
+    name, hidden = (words.partition("=")[0].split()[0].replace("--no-", "--") for words in (new, old))
+    assert hidden not in listed and name.replace("--phase2-", "--") in listed
 
 
 def test_show_config_prints_one_end_of_line_and_takes_true_or_false(capsys):

@@ -122,6 +122,17 @@ def test_warm_up_is_a_whole_share_of_the_updates_and_folders_are_named_by_model_
     assert derive(config, benchmark=True).log_dir() == Path("out/phase1/benchmark")
 
 
+def test_a_benchmark_whose_warm_up_takes_all_updates_is_refused():
+    config = tiny_config(benchmark=True, benchmark_steps=3, benchmark_warmup_steps=4, max_steps=5)
+    config.check_benchmark()
+    with pytest.raises(ValueError, match=r"max_steps=5 leaves 4 updates after step 1, .* raise --max-steps to 8, or"):
+        config.check_benchmark(first_step=1)
+    too_short = derive(config, max_steps=4)
+    with pytest.raises(ValueError, match=r"nothing in phase1: max_steps=4 leaves 4 updates, .* raise --max-steps to 7"):
+        too_short.check_benchmark()
+    derive(too_short, benchmark=False).check_benchmark()
+
+
 def test_a_missing_path_with_a_dot_is_no_name_of_a_published_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for given, expected in (("./none/x", tmp_path / "none/x"), ("owner/name", Path("owner/name")), (".", Path("."))):

@@ -9,8 +9,10 @@ import pytest
 
 import run_convert
 from bert.conversion import locating
-from bert.conversion.model_description import Usage, read_usage, stated_normalization, tokenizer_warnings, usage_texts
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.task_file import read_usage
+from bert.conversion.tokenizer_settings import stated_normalization, tokenizer_warnings
+from bert.conversion.untrusted_files import ConversionError
+from bert.conversion.usage import Usage, usage_texts
 from bert.finetuning.model_files import implied_by_weights
 from bert.tokenization.normalization import ACCENTED, CASED, UNCASED
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary

@@ -9,10 +9,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from bert import REPOSITORY
-from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
 from bert.conversion.tensor_names import heads_of
 from bert.conversion.tensorflow_file import BundleEntry, masked_crc32c, read_tensor
+from bert.conversion.untrusted_files import ConversionError
 from bert.conversion.vocabulary_padding import PADDED_BIAS
 from tests.support import foreign
 

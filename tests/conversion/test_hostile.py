@@ -22,8 +22,8 @@ import run_convert
 from bert import REPOSITORY
 from bert.conversion.converting import write_directory
 from bert.conversion.paddle_file import read_pdparams
-from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
+from bert.conversion.untrusted_files import ConversionError
 from bert.files import only_writer
 from tests.support import foreign
 

@@ -1,37 +1,14 @@
-"""The small files beside a model's weights, each written by hand."""
+"""Descriptions of a model beside its weights, each written by hand."""
 
 import json
 
 import pytest
 
 from bert.config.architecture import BertConfig
-from bert.conversion.model_description import (
-    Usage,
-    VectorForm,
-    architecture_of,
-    kept_texts,
-    named_classes,
-    read_description,
-    read_labels,
-    read_usage,
-    stated_normalization,
-    tokenizer_warnings,
-    usage_texts,
-)
-from bert.conversion.raw_tensors import ConversionError
-from bert.tokenization.normalization import Normalization
+from bert.conversion.model_description import architecture_of, named_classes, read_description, read_labels
+from bert.conversion.untrusted_files import ConversionError
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 2}
-
-
-@pytest.fixture
-def put(tmp_path):
-    def put(name, value):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(value if isinstance(value, str) else json.dumps(value))
-        return tmp_path / name
-
-    return put
 
 
 @pytest.mark.parametrize(
@@ -120,119 +97,3 @@ def test_labels_are_a_list_of_words(put, tmp_path):
 def test_classes_without_names_are_numbered():
     assert named_classes(("a", "b"), 2) == ("a", "b")
     assert named_classes(("a", "b"), 3) == named_classes((), 3) == ("LABEL_0", "LABEL_1", "LABEL_2")
-
-
-USAGE = Usage(
-    name="custom",
-    max_seq_length=3,
-    text_columns=("first", "second"),
-    word_rules={"w 9": True},
-    vectors=VectorForm(pooling="cls", dimensions=(64, 32)),
-)
-
-
-def test_a_written_usage_is_read_back(put, tmp_path):
-    texts = usage_texts(USAGE, Normalization(lowercase=False), ("ä", "b"))
-    assert (
-        texts.keys() == {"task.json", "tokenizer_config.json", "labels.json"} and '["ä", "b"]\n' == texts["labels.json"]
-    )
-    assert usage_texts(USAGE, None).keys() == usage_texts(USAGE, None, ()).keys() == {"task.json"}
-    for name, text in texts.items():
-        put(name, text)
-    assert read_usage(tmp_path) == USAGE
-    assert stated_normalization(tmp_path)["lowercase"] is False
-    assert json.loads(kept_texts(tmp_path)["task.json"]) == json.loads(texts["task.json"])
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"max_seq_length": 2},
-        {"text_columns": None},
-        {"word_rules": {"a": "x"}},
-        {"vectors": {"pooling": "max"}},
-        {"a": 1},
-    ],
-)
-def test_a_usage_that_describes_no_task_is_refused(put, tmp_path, changes):
-    put("task.json", {**json.loads(USAGE.to_json()), **changes})
-    with pytest.raises(ConversionError, match="does not describe a task"):
-        read_usage(tmp_path)
-
-
-def test_another_librarys_model_may_have_several_labels(put, tmp_path):
-    assert read_usage(tmp_path) == Usage() and kept_texts(tmp_path) == {}
-    put("config.json", {"problem_type": "multi_label_classification"})
-    assert read_usage(tmp_path) == Usage(label_separator=",")
-    assert json.loads(kept_texts(tmp_path)["task.json"])["label_separator"] == ","
-    put("question_answering.json", {"doc_stride": 3})
-    assert kept_texts(tmp_path).keys() == {"task.json", "question_answering.json"}
-    put("config.json", {"problem_type": "single_label_classification"})
-    assert read_usage(tmp_path) == Usage()
-
-
-TRANSFORMER, POOLING, NORMALIZE = (
-    {"type": f"sentence_transformers.models.{n}"} for n in ("Transformer", "Pooling", "Normalize")
-)
-
-
-@pytest.mark.parametrize(
-    ("modules", "pooling", "prompts", "form"),
-    [
-        ([TRANSFORMER, POOLING], {"pooling_mode_mean_tokens": True}, None, VectorForm("mean", False)),
-        ([TRANSFORMER, POOLING, NORMALIZE], {"pooling_mode_cls_token": True}, None, VectorForm("cls", True)),
-        ([TRANSFORMER, POOLING], {"pooling_mode": "cls"}, None, VectorForm("cls", False)),
-        (
-            [TRANSFORMER, POOLING],
-            {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False, "word_embedding_dimension": 8},
-            {"query": "query: ", "corpus": "c: ", "passage": "passage: ", "document": ""},
-            VectorForm("mean", False, "query: ", "passage: "),
-        ),
-        (
-            [TRANSFORMER, POOLING],
-            {"pooling_mode_mean_tokens": True},
-            {"document": "d: ", "passage": "p: "},
-            VectorForm("mean", False, "", "d: "),
-        ),
-        ([TRANSFORMER, POOLING], {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, None, None),
-        ([TRANSFORMER, POOLING], {"pooling_mode_max_tokens": True}, None, None),
-        ([TRANSFORMER, POOLING, POOLING], {"pooling_mode_mean_tokens": True}, None, None),
-        ([POOLING, TRANSFORMER], {"pooling_mode_mean_tokens": True}, None, None),
-        ([TRANSFORMER], {"pooling_mode_mean_tokens": True}, None, None),
-    ],
-)
-def test_vectors_of_sentence_transformers_are_made_as_they_say(put, tmp_path, modules, pooling, prompts, form):
-    put("modules.json", modules)
-    put("1_Pooling/config.json", pooling)
-    put("sentence_bert_config.json", {"max_seq_length": 96})
-    if prompts:
-        put("config_sentence_transformers.json", {"prompts": prompts})
-    usage = read_usage(tmp_path)
-    assert usage == (Usage() if form is None else Usage(max_seq_length=96, vectors=form))
-    assert ("task.json" in kept_texts(tmp_path)) == (form is not None)
-
-
-def test_the_tokenizers_own_settings_come_before_those_of_its_pipeline(put, tmp_path):
-    assert stated_normalization(tmp_path) == {}
-    put("tokenizer_config.json", {"do_lower_case": False, "strip_accents": None, "word_segmenter": "jieba"})
-    put("tokenizer.json", {"normalizer": {"strip_accents": True, "lowercase": True}})
-    assert stated_normalization(tmp_path) == {"lowercase": False, "word_segmenter": "jieba"}
-    put("vocab.txt", "[PAD]\n")  # the tokenizer.json is then beside it
-    assert stated_normalization(tmp_path) == {"lowercase": False, "strip_accents": True, "word_segmenter": "jieba"}
-    put("tokenizer_config.json", {"do_lower_case": "no", "strip_accents": False})
-    assert stated_normalization(tmp_path) == {"strip_accents": False}
-
-
-def test_chinese_characters_that_stay_whole_are_warned_of(put, tmp_path):
-    put("tokenizer_config.json", {"tokenize_chinese_chars": False})
-    assert tokenizer_warnings(tmp_path) == []  # the rules of its tokenizer.json are followed
-    put("vocab.txt", "[PAD]\n")
-    (warning,) = tokenizer_warnings(tmp_path)
-    assert warning.startswith(f"tokenize_chinese_chars=false of the tokenizer in {tmp_path} is not followed")
-    put("tokenizer.json", {"normalizer": {"handle_chinese_chars": False}})
-    put("tokenizer_config.json", {"tokenize_chinese_chars": True})
-    assert tokenizer_warnings(tmp_path) == []
-    put("tokenizer_config.json", {})
-    assert len(tokenizer_warnings(tmp_path)) == 1
-    put("tokenizer.json", "{")
-    assert tokenizer_warnings(tmp_path) == []

@@ -9,13 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from transformers import AutoTokenizer
 
 import run_convert
 import run_export
 from bert.checkpoints import directories
 from bert.config.architecture import BertConfig
-from bert.conversion.model_description import Usage, read_description, usage_texts
+from bert.conversion.model_description import read_description
 from bert.conversion.reading import read_pretrained
+from bert.conversion.usage import Usage, usage_texts
 from bert.inference.model_folder import open_model
 from bert.inference.paddle_program import Network, objective_of
 from bert.inference.predictor import Predictor
@@ -159,6 +161,17 @@ def test_there_and_back_is_bit_for_bit(models, name, task, tmp_path):
     for place in (folder, back) if name == "roberta" else ():
         assert (place / "tokenizer.json").read_bytes() == tokenizer_files.content("roberta")
         assert not (place / "vocab.txt").exists()
+
+
+@pytest.mark.parametrize(("name", "keys"), [("modernbert", "bos eos cls sep pad"), ("roberta", "bos eos pad")])
+def test_a_configuration_names_the_special_tokens_of_its_own_vocabulary(models, name, keys):
+    """Without them, transformers takes 50281 for the [CLS] of any ModernBERT, also of one with 29 tokens."""
+    folder = models[name]["masked-lm"]
+    values, tokenizer = json.loads((folder / "config.json").read_text()), AutoTokenizer.from_pretrained(folder)
+    tokens = {"bos": tokenizer.cls_token_id, "eos": tokenizer.sep_token_id, "cls": tokenizer.cls_token_id}
+    tokens |= {"sep": tokenizer.sep_token_id, "pad": tokenizer.pad_token_id}
+    expected = {f"{key}_token_id": tokens[key] for key in keys.split()}
+    assert {key: value for key, value in values.items() if key.endswith("_token_id")} == expected
 
 
 def test_another_network_is_refused(models, tmp_path):

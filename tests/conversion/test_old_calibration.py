@@ -19,8 +19,8 @@ import run_glue
 from bert import REPOSITORY
 from bert.checkpoints import state as checkpoint
 from bert.conversion.old_calibration import with_old_calibration, without_old_calibration
-from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
+from bert.conversion.untrusted_files import ConversionError
 from bert.inference.heads import load_model
 from bert.model.head_specs import TOKEN_WEIGHTS
 from bert.runtime.paddle_api import static

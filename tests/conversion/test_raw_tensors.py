@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from bert.config.architecture import BertConfig
-from bert.conversion.raw_tensors import (
+from bert.conversion.raw_tensors import check_volume
+from bert.conversion.tensor_names import check_parameters, count_layers, heads_of, with_question_answering_head
+from bert.conversion.untrusted_files import (
     ConversionError,
-    check_volume,
     count_elements,
     excerpt,
     map_file,
@@ -17,7 +18,6 @@ from bert.conversion.raw_tensors import (
     regular_file,
     write_json,
 )
-from bert.conversion.tensor_names import check_parameters, count_layers, heads_of, with_question_answering_head
 from tests.support import foreign
 
 

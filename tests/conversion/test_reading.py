@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from bert.conversion.raw_tensors import BFLOAT16, ConversionError
+from bert.conversion.raw_tensors import BFLOAT16
 from bert.conversion.reading import read_pretrained, read_safetensors
 from bert.conversion.tensor_names import HEAD_TENSORS
+from bert.conversion.untrusted_files import ConversionError
 from tests.support import foreign
 
 POSITIONS = "bert.embeddings.position_embeddings.weight"

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer
 
 import run_convert
 from bert.checkpoints import directories as checkpoint_files
-from bert.conversion.model_description import read_usage
 from bert.conversion.reading import read_pretrained
+from bert.conversion.task_file import read_usage
 from bert.conversion.tensor_names import heads_of
 from tests.support import foreign
 
@@ -88,6 +88,23 @@ def test_the_tokenizer_that_hugging_face_gets_makes_our_tokens(tmp_path):
     tokenizer = Tokenizer.from_file(str(there / "tokenizer.json"))
     assert tokenizer.encode("WORD3 word4", "nothing").tokens == ["[CLS]", "word3", "word4", "[SEP]", "[UNK]", "[SEP]"]
     assert json.loads((there / "tokenizer_config.json").read_text())["do_lower_case"] is True
+
+
+def test_equal_letters_stay_equal_on_the_way_to_other_libraries_and_back(tmp_path, capsys):
+    source = native(tmp_path / "ours", TASKS["encoder"])
+    rules = {"do_lower_case": True, "strip_accents": False, "equal_letters": True}
+    (source / "tokenizer_config.json").write_text(json.dumps(rules))
+    (source / "manifest.json").unlink()
+    checkpoint_files.write_manifest(source, step=7)
+    there = convert(source, tmp_path / "hf", "hf")
+    tokenizer = Tokenizer.from_file(str(there / "tokenizer.json"))
+    assert tokenizer.normalizer.normalize_str("E\u0301 \ufb01 ΑΣ") == "é fi ας"
+    back = convert(there, tmp_path / "back", "native")
+    assert json.loads((back / "tokenizer_config.json").read_text()) == rules
+    assert "PaddleNLP's tokenizer composes no letters" not in capsys.readouterr().out
+    paddle = convert(source, tmp_path / "paddlenlp", "paddlenlp")
+    assert "PaddleNLP's tokenizer composes no letters: give it text in NFC" in capsys.readouterr().out
+    assert json.loads((paddle / "tokenizer_config.json").read_text())["equal_letters"] is True
 
 
 def test_the_report_lists_everything_on_paper_and_on_screen(tmp_path, capsys):

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from bert.config.architecture import BertConfig
-from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors
+from bert.conversion.raw_tensors import BFLOAT16, RawTensors
 from bert.conversion.tensor_layout import join_parts, recognise_dialect, split_parts, to_ours, without_unused_positions
 from bert.conversion.tensor_names import POSITION_EMBEDDINGS, WORD_EMBEDDINGS
 from bert.conversion.unnamed_layers import _split_fused
+from bert.conversion.untrusted_files import ConversionError
 from bert.conversion.vocabulary_padding import pad_vocabulary, strip_vocabulary
 from bert.model.head_specs import DECODER_BIAS
 

@@ -88,6 +88,22 @@ def test_steps_can_be_chosen_and_left_out(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_another_language_gets_a_vocabulary_of_its_text_and_no_english_questions(tmp_path):
+    of_text = ["data.download_wikipedia", "data.train_vocabulary", *["data.preprocess_bert_pretrain"] * 2]
+    code, _, error = run(tmp_path, "--dry-run", "--language", "ta")
+    assert code == 0 and steps(error) == of_text
+    made = f"data.train_vocabulary --input {tmp_path}/wikipedia/source --output {tmp_path}/vocab/ta-vocab.txt "
+    assert made in error and error.count(f"--vocab-file {tmp_path}/vocab/ta-vocab.txt") == 2
+    assert "bert-large-uncased" not in error
+    named = run(tmp_path, "--dry-run", "--language", "ta", "--vocabulary", "bert-base-multilingual-cased")[2]
+    assert steps(named) == [of_text[0], "data.download_vocabulary", *of_text[2:]]
+    write_vocabulary(tmp_path / "own.txt")
+    own = run(tmp_path, "--dry-run", "--language", "ta", "--vocab-file", tmp_path / "own.txt")[2]
+    assert steps(own) == [of_text[0], *of_text[2:]]
+    assert steps(run(tmp_path, "--dry-run", "--language", "ta", "--only", "squad")[2]) == ["data.download_squad"]
+    assert "data.download_squad" in steps(run(tmp_path, "--dry-run", "--language", "simple")[2])
+
+
 def test_a_dry_run_estimates_disk_and_time(tmp_path):
     """Of the pinned dump; of a dump or text that is there; not of an unknown dump. It needs no installed package."""
     *out, last = run(tmp_path, "--dry-run", "--local-n-workers", "10")[1].splitlines()

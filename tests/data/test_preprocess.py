@@ -21,8 +21,8 @@ from bert.samples.settings import LoaderSettings
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.wordpiece import WordPieceTokenizer
 from data import preprocess_bert_pretrain
-from data.balance_shards import balance
 from data.preprocessing import pipeline, shard_run
+from data.preprocessing.balancing import balance
 from data.text.lddl_reader import list_sources, numbered_documents, plan_blocks
 from data.text.vocabulary_training import learn_vocabulary
 from data.train_vocabulary import texts_of

@@ -1,7 +1,8 @@
 """Every flag of before its command had settings works as it did, with the same default.
 
 recorded_flags.json was made from the argparse parsers of commit bbbb1458: command -> rows of [words, the flag among
-them that the row tests (null: a positional argument), its value, its default].
+them that the row tests (null: a positional argument), its value, its default]. Since then one default has changed on
+purpose: no language of data.preprocess_bert_pretrain is that of the source's folder, or of the script.
 """
 
 import importlib

@@ -89,7 +89,7 @@ def test_the_model_is_exported_and_used(clone, quickstart):
         (
             command(
                 ".venv/bin/python run_export.py --model results/quickstart/bert-quickstart/phase2 "
-                "--output-dir results/served --output-format paddle-inference"
+                "--output-dir results/served --output-format paddle-inference --task encoder"
             ),
             "served/model.pdmodel",
         ),

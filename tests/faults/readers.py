@@ -60,6 +60,25 @@ MAIL = (
 WIKI = "[[File:a|[[b]]]]\n'''A''' is [[b|c]] {{lang|de|x}} <ref>r</ref>\n== H ==\n{| class=a\n| b\n|}\n* i &nbsp;\n"
 SETTINGS = "seed: 7\nmax_steps: 30\nlearning_rate: 1e-3\nbert_model: bert-tiny\ninput_dir: d\nvocab_file: v\nphase: 1\n"
 METRICS = '{"step": 5, "loss": 7.25, "epoch": 0}\n{"step": 10, "eval_masked_lm_loss": 6.5}\n'
+NOTEBOOK = {"cells": [{"cell_type": "markdown", "source": ["# A\n", "b"]}, {"cell_type": "code", "source": "x"}]}
+SUBTITLES = "WEBVTT\n\n1\n00:00:01,000 --> 00:00:02,500\n<i>Hello</i> {\\an8}there.\n\n00:03.000 --> 00:04.000\nEnd.\n"
+SEVEN_BIT = (
+    b"a \x1b$B$3$s-!\x1b(B b\n" * 3,
+    b"\x1b$)C\x0e8^7N\x0f\n",
+    b"~{VPND~} and ~{;;;;~}\n",
+    b"Gr+APYA3w-e +AOQ- x\n",
+)
+HIDDEN_RTF = rb"{\rtf1 A{\footnote B {\v c}} {\deleted d}\v e\plain f.\par {\*\footnote g}}"
+CONLLU = "# sent_id = 1\n" + "".join(
+    "\t".join([number, word, *["_"] * 7, f"NER={tag}"]) + "\n"
+    for number, word, tag in (
+        ("1", "Anna", "B-PER"),
+        ("2-3", "au", "O"),
+        ("2", "a", "O"),
+        ("3", "le", "O"),
+        ("3.1", "x", "O"),
+    )
+)
 CONLL = "-DOCSTART- O\n\nAnna B-PER\nlives O\nin O\nMalmo B-LOC\n\nShe O\nleft O\n"
 PARAGRAPH = paragraph("The Nile is long.", question("q", "What?", ("Nile", 4)))
 QUESTIONS = {"version": "1.1", "data": [{"title": "t", "paragraphs": [PARAGRAPH]}]}
@@ -203,6 +222,8 @@ def texts(path: Path) -> None:
 def office_files(folder: Path, kind: str) -> Iterable[bytes]:
     make: Any = getattr(hospital, kind)
     yield make(("text", "n"), ("Some words.", "3")) if kind == "xlsx" else make("Some words.", "And more.")
+    if kind == "rtf":
+        yield HIDDEN_RTF
     yield from (data for name, (data, _) in HOSTILE_OFFICE.items() if name.endswith(kind))
 
 
@@ -250,7 +271,10 @@ READERS = {
     **{f"text {end}": Reader(texts, of(TABLE), f"m.{end}") for end in ("csv", "txt")},
     "text jsonl": Reader(texts, of(LINES), "m.jsonl"),
     "text json": Reader(texts, of(json.dumps({"a": ROWS, "text": "b"})), "m.json"),
-    "text html": Reader(texts, of(PAGE), "m.html"),
+    "text html": Reader(texts, of(PAGE, PAGE.replace("<html>", "<html><meta charset=euc-kr>")), "m.html"),
+    "text ipynb": Reader(texts, of(json.dumps(NOTEBOOK)), "m.ipynb"),
+    "text srt": Reader(texts, of(SUBTITLES), "m.srt"),
+    "text of seven bits": Reader(texts, of(*SEVEN_BIT), "m.txt"),
     **{f"text {end}": Reader(texts, of(MAIL), f"m.{end}") for end in ("mbox", "eml")},
     "dump xml": Reader(articles, of(DUMP), "m.xml"),
     "dump bz2": Reader(articles, of(b"".join(dumps.streams(PAGES))), "m.xml.bz2"),
@@ -260,4 +284,5 @@ READERS = {
     "requests jsonl": Reader(requests, of(LINES), "m.jsonl"),
     "questions": Reader(read_squad, of(json.dumps(QUESTIONS)), "squad-v1.json"),
     "tags": Reader(read_tagged_text, of(CONLL), "m.conll"),
+    "tags in CoNLL-U": Reader(read_tagged_text, of(CONLLU), "m.conllu"),
 }

@@ -14,15 +14,8 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
-from bert.checkpoints.directories import (
-    BEST,
-    name_step,
-    named_step,
-    newest_valid,
-    run_lock,
-    weights_folder,
-    write_checkpoint,
-)
+from bert.checkpoints.chosen_weights import weights_folder
+from bert.checkpoints.directories import BEST, name_step, named_step, newest_valid, run_lock, write_checkpoint
 from bert.files import checksum_of_file
 from bert.finetuning.prediction_files import PredictionFiles, line_ends
 from bert.samples.manifest import read_manifest

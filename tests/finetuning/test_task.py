@@ -15,7 +15,8 @@ from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.config.command_line import parse_arguments, parser_of
 from bert.config.setting_sources import resolve_config
-from bert.conversion.model_description import Usage, read_usage
+from bert.conversion.task_file import read_usage
+from bert.conversion.usage import Usage
 from bert.exit_codes import INTERRUPTED
 from bert.finetuning.config import FineTuningConfig, with_steps
 from bert.finetuning.loader import FeatureTable, FineTuningLoader, prediction_batches
@@ -28,6 +29,7 @@ from bert.model.objectives import SequenceClassificationObjective
 from bert.reporting.report import results
 from bert.reporting.run_record import read_run
 from bert.runtime.paddle_api import static
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.training import training_run
 from bert.training.trainer import Trainer
 from tests.support import tiny
@@ -75,6 +77,7 @@ class Numbers(FineTuningTask):
     def __init__(self, config: Config, objective=None, table: FeatureTable | None = None) -> None:
         self._objective = objective or SequenceClassificationObjective(config.model, num_labels=2)
         self._dev = table or table_of(60, seed=2)
+        self.vocabulary = Vocabulary((*SPECIAL_TOKENS, *(f"word{number}" for number in range(5, 12))))
         logging.getLogger("bert.tests").info("numbers were read")
         if config.run.do_train:
             self.training, self.training_file = table or table_of(90), Path("numbers")

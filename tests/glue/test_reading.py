@@ -126,7 +126,7 @@ def test_an_empty_sentence_is_kept_and_counted(tmp_path):
     assert examples.counts["empty_texts"] == 1 and examples.texts[1] == [""]
 
 
-# FAULTS.md, row 25: the content of each file, and what the error must contain
+# Row 25 of the table in tests/README.md: the content of each file, and what the error must contain
 HOSTILE = {
     "too few fields": ("sentence\tlabel\ngood\t1\nbad\n", ["line 3: 1 fields, the first row 2", "'bad'", "correct"]),
     "a long line": ("sentence\tlabel\n" + "x" * 100_000, ["line 2: 1 fields"]),

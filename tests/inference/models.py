@@ -8,7 +8,7 @@ import pytest
 
 import run_export
 from bert.checkpoints import directories as checkpoint_files
-from bert.conversion.model_description import Usage, usage_texts
+from bert.conversion.usage import Usage, usage_texts
 from bert.tokenization.normalization import Normalization
 from tests.conversion.test_round_trips import TASKS, native
 from tests.support import foreign

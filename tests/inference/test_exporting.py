@@ -12,8 +12,10 @@ from importlib.machinery import ModuleSpec
 import numpy as np
 import pytest
 
-from bert.conversion.model_description import Usage
+from bert.conversion.reading import read_pretrained
+from bert.conversion.usage import Usage
 from bert.inference.heads import load_model
+from bert.inference.paddle_program import Network
 from bert.inference.predictor import Predictor
 from bert.model.head_specs import TOKEN_WEIGHTS
 from tests.conversion import test_parity
@@ -44,8 +46,30 @@ def test_paddle_inference_takes_texts_of_any_length(checkpoints, tmp_path, task)
         compare(ours.run(feed), onnx.run(feed), feed["attention_mask"])
 
 
-def test_a_pretrained_model_is_served_as_its_encoder(checkpoints, tmp_path, capsys):
-    exported = export(checkpoints["pretraining"], tmp_path / "x", "--format", "paddle-inference")
+@pytest.mark.parametrize("to_format", ["paddle-inference", "onnx", "openvino"])
+def test_a_pretrained_model_keeps_its_masked_lm_head(checkpoints, tmp_path, to_format):
+    """Its logits of every token are those that our network has at each position, and it fills masks alike."""
+    pytest.importorskip({"onnx": "onnxruntime", "openvino": "openvino"}.get(to_format, "paddle"))
+    source = model(tmp_path / "m", "pretraining")
+    exported = export(source, tmp_path / "x", "--format", to_format)
+    feed = random_feed()
+    shape, places = feed["input_ids"].shape, np.flatnonzero(feed["attention_mask"])
+    pretrained = read_pretrained(source)
+    network = Network(pretrained.parameters, pretrained.config)
+    wanted = network.run("masked-lm", {**feed, "masked_lm_positions": places})["masked_lm_logits"]
+    found = Predictor(exported).run(feed)["masked_lm_logits"]
+    assert found.shape == (*shape, foreign.VOCAB)
+    np.testing.assert_allclose(found.reshape(-1, foreign.VOCAB)[places], wanted[:, : foreign.VOCAB], atol=1e-5)
+    texts = ["word1 [MASK] word3", "[MASK] word2 word3 word4 [MASK]"]
+    for there, here in zip(load_model(exported).predict(texts), load_model(source).predict(texts), strict=True):
+        assert there["filled"] == here["filled"]
+        likely = [[[fill["probability"] for fill in mask] for mask in result["masks"]] for result in (there, here)]
+        np.testing.assert_allclose(*likely, atol=1e-5)
+
+
+def test_a_pretrained_model_is_served_as_its_encoder_where_that_is_asked_for(checkpoints, tmp_path, capsys):
+    words = ("--format", "paddle-inference", "--task", "encoder")
+    exported = export(checkpoints["pretraining"], tmp_path / "x", *words)
     assert "left out: masked-LM head, not used by encoder" in capsys.readouterr().out
     assert Predictor(exported).outputs == ["last_hidden_state", "pooler_output"]
 

@@ -3,7 +3,8 @@
 import pytest
 
 import run_convert
-from bert.conversion.model import ModelSource, read
+from bert.conversion.model import read
+from bert.conversion.settings import ModelSource
 from bert.inference import fused_attention_check
 from bert.inference.fused_attention_check import check_fused_qkv, masked_lm_loss
 from bert.tokenization.vocabulary import SPECIAL_TOKENS

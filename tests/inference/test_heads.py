@@ -11,9 +11,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from bert.arrays.vectors import unit
-from bert.conversion.model_description import Usage, VectorForm
+from bert.conversion.usage import Usage, VectorForm
 from bert.conversion.vocabularies import Tokens
-from bert.finetuning.squad.predictions import Candidate
+from bert.finetuning.squad.predictions import AnswerCandidate
 from bert.inference.heads import AnsweredQuestion, Classifier, MaskFiller, QuestionAnswerer, SentenceEncoder, Tagger
 from bert.inference.model_folder import OpenedModel
 from bert.inference.nearest import NearestSentences
@@ -137,7 +137,7 @@ def test_sizes_are_checked_and_the_length_is_that_of_the_training_or_of_the_posi
         with pytest.raises(ValueError, match="must be from 8 to the model's 12 positions"):
             length(9, 12, **wrong)
     for wrong in ({"batch_size": 0}, {"top_k": 0}):
-        with pytest.raises(ValueError, match="=0 must be at least 1"):
+        with pytest.raises(ValueError, match="=0 must be a whole number of at least 1"):
             length(9, 12, **wrong)
     assert length(9, 12, batch_size=1, top_k=1) == 9
 
@@ -158,7 +158,7 @@ def test_vectors_pool_the_states_of_real_tokens():
         ids = [*sequence(text)[:-1][:11], SEP]
         assert result["tokens"] == [VOCABULARY.tokens[index] for index in ids]
         np.testing.assert_allclose(result["vectors"], VALUES[ids], rtol=1e-6)
-    assert encoder.columns() == {"tokens": str, "vectors": str} and encoder.encode([]).shape == (0, 0)
+    assert encoder.columns() == {"tokens": str, "vectors": str} and encoder.encode([]).shape == (0, VALUES.shape[1])
 
 
 def test_a_text_has_the_prefix_of_its_kind_and_a_vector_that_was_trained_stays_as_it_is():
@@ -253,9 +253,9 @@ def test_a_question_answerer_has_usual_sizes_of_its_windows():
 
 def test_the_answers_of_a_question_are_the_best_with_a_text():
     candidates = [
-        Candidate("", 0.5, 0, 0, 0, 0),
-        Candidate("b", 0.3, 0, 0, 4, 5),
-        Candidate("c", 0.1234567, 0, 0, 6, 7),
+        AnswerCandidate("", 0.5, 0, 0, 0, 0),
+        AnswerCandidate("b", 0.3, 0, 0, 4, 5),
+        AnswerCandidate("c", 0.1234567, 0, 0, 6, 7),
     ]
     answered = AnsweredQuestion("", 0.5, 0, 0, tuple(candidates), 1.0)
     place = {"probability": 0.3, "start": 4, "end": 5}

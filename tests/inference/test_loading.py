@@ -5,8 +5,8 @@ import pytest
 
 import run_convert
 from bert.checkpoints.directories import BEST, name_step
-from bert.conversion.model_description import Usage
 from bert.conversion.reading import read_pretrained
+from bert.conversion.usage import Usage
 from bert.finetuning.squad.answer_settings import ReaderSettings
 from bert.inference.heads import load_model
 from bert.inference.paddle_program import Network

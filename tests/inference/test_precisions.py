@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert.config.architecture import BertConfig
-from bert.conversion.model_description import Usage
+from bert.conversion.usage import Usage
 from bert.inference import onnx_graph, predictor
 from bert.inference.export_files import TOLERANCES
 from bert.inference.predictor import Predictor

@@ -255,6 +255,9 @@ def test_a_conversation_with_every_head(folders):
     out = io.StringIO()
     assert talk(load_model(folders["pretraining"], "encoder"), io.StringIO("word1\nword1\n"), out) == 0
     assert "8 numbers:" in out.getvalue() and "cosine with the sentence before: 1.000" in out.getvalue()
+    assert "the end was not read" not in out.getvalue()
+    assert talk(load_model(folders["pretraining"], "encoder"), io.StringIO("word1 " * 11 + "\n"), out) == 0
+    assert "longer than 12 tokens: the end was not read" in out.getvalue()
 
 
 @pytest.mark.long

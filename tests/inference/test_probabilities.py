@@ -15,8 +15,8 @@ from safetensors.numpy import load_file, save_file
 import run_predict
 from bert.checkpoints import directories as checkpoint_files
 from bert.config.architecture import BertConfig
-from bert.conversion.model_description import Usage
 from bert.conversion.reading import read_pretrained
+from bert.conversion.usage import Usage
 from bert.inference.heads import load_from_settings, load_model
 from bert.inference.settings import ModelSettings
 from bert.model.head_specs import TOKEN_WEIGHTS, with_temperature
@@ -83,8 +83,8 @@ def test_run_predict_and_the_server_give_those_of_numpy(source, tmp_path):
     server = ModelServer(load_from_settings(ModelSettings(model=str(source), device="cpu", cpu_threads=1)))
     batch = Batch(PREDICT, time.monotonic() + 600, len(TEXTS), [((text,), 5) for text in TEXTS])
     _, outcomes = server.answer(batch)
-    assert {mark for mark, _ in outcomes} == {DONE}
-    answers = probabilities([json.loads(text) for _, text in outcomes])
+    assert {mark for mark, *_ in outcomes} == {DONE}
+    answers = probabilities([json.loads(text) for _, text, _ in outcomes])
     np.testing.assert_allclose(answers, by_hand(parameters_of(source)), atol=2e-6)
 
 

@@ -11,8 +11,8 @@ from bert.inference import rows
 from bert.inference.rows import (
     PAIR_KEYS,
     SINGLE_KEYS,
+    InputRow,
     Line,
-    Row,
     RowForm,
     Rows,
     _LineParser,
@@ -60,7 +60,7 @@ def test_a_pause_of_the_writer_is_told():
 
 
 def test_rows_before_a_pause_run_together():
-    first, second, third = (Row({}, (text,), "", "") for text in "abc")
+    first, second, third = (InputRow({}, (text,), "", "") for text in "abc")
     assert list(windows_of([first, second, None, third, None])) == [[first, second], [third]]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert import REPOSITORY
-from bert.conversion.model_description import Usage
+from bert.conversion.usage import Usage
 from bert.inference.predictor import Predictor
 from tests.inference.models import export, feed_of, model
 

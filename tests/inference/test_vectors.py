@@ -12,8 +12,9 @@ from huggingface_hub.repocard import metadata_load
 
 import run_predict
 from bert.arrays.vectors import unit
-from bert.conversion.model_description import TASK_FILE, Usage, VectorForm, read_usage, usage_texts
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.task_file import read_usage
+from bert.conversion.untrusted_files import ConversionError
+from bert.conversion.usage import TASK_FILE, Usage, VectorForm, usage_texts
 from bert.inference.heads import load_model
 from bert.tokenization.normalization import UNCASED
 from tests.conversion import test_networks

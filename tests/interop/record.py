@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data.balance_shards import balance
+from data.preprocessing.balancing import balance
 from tests.conversion import recorded_outputs
 from tests.interop import test_lddl
 from tests.interop.test_lddl import GOLDEN, SHAPES, lddl, make_shards

@@ -19,7 +19,7 @@ from bert.samples.dataset import PretrainingDataset
 from bert.samples.loader import evaluation_batches
 from bert.samples.settings import LoaderSettings
 from data import preprocess_bert_pretrain
-from data.balance_shards import balance
+from data.preprocessing.balancing import balance
 from tests.support.corpora import vocabulary, write_source, write_vocabulary
 
 GOLDEN = REPOSITORY / "tests/golden/libraries"

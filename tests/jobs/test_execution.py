@@ -8,7 +8,7 @@ import pytest
 
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, NOT_SAVED, OK
 from bert.files import only_writer
-from bert.jobs import execution
+from bert.jobs import job as execution
 from bert.jobs.job import Group, Job
 from bert.launching.ranks import Ranks
 from tests.support.commands import refused
@@ -70,6 +70,15 @@ def test_an_error_that_the_user_can_mend_is_one_line(tmp_path, step, capsys):
     assert step.ran == ["a"] and capsys.readouterr().err == "error: eval_dir=x has no shards; pass another\n"
 
 
+def test_a_refused_first_start_leaves_no_folder(tmp_path, runner):
+    place = tmp_path / "new/folder"
+    refusing = StandInStep("a", tmp_path, [], 2 * [ValueError("shards have no masks")])
+    assert execute(place, refusing) == BAD_INPUT and not (tmp_path / "new").exists()
+    failing = StandInStep("b", tmp_path, [], [70])
+    assert execute(place, failing) == 70 and (place / "job.json").exists()
+    assert execute(place, refusing) == BAD_INPUT and (place / "job.json").exists()  # it has the time that was used
+
+
 def test_a_step_that_is_not_finished_keeps_later_ones_waiting(tmp_path, step, capsys):
     assert execute(tmp_path, step("phase 1", leaves="phase 1 has steps left"), step("phase 2")) == OK
     assert step.ran == ["phase 1"] and "phase 1 has steps left" in capsys.readouterr().out
@@ -118,14 +127,19 @@ def test_a_group_ends_at_its_first_failure_and_is_done_with_all_its_steps(tmp_pa
 
 
 def test_the_mistakes_of_all_steps_are_shown_together(tmp_path, step, monkeypatch):
-    def refuse(self):
+    asked = []
+
+    def refuse(self, here):
+        asked.append((self.name, here))
         raise ValueError(f"{self.name} is wrong; change it")
 
-    for check in ("check", "check_here"):
-        monkeypatch.setattr(StandInStep, check, refuse)
-        job = Job("test", tmp_path, (step("a", first=(step("b"),)), step("c")))
+    monkeypatch.setattr(StandInStep, "check", refuse)
+    job = Job("test", tmp_path, (step("a", first=(step("b"),)), step("c")))
+    for here in (False, True):
         with pytest.raises(ValueError, match="b is wrong; change it; a is wrong; change it; c is wrong; change it"):
-            getattr(job, check)()
+            job.check(here)
+        assert asked == [("b", here), ("a", here), ("c", here)], "each step is asked once"
+        asked.clear()
 
 
 def test_the_lines_of_a_job_are_its_steps_with_their_products(tmp_path, step):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from bert import REPOSITORY
@@ -127,8 +128,8 @@ def test_the_time_of_a_command_begins_with_its_shell(monkeypatch):
     """But an installation of packages, which a shell waits for, is not counted."""
     for age, counted in ((3.0, 3.0), (500.0, module._MOST_SECONDS_OF_A_SHELL)):
         created = time.time() - age
-        monkeypatch.setattr(module.psutil, "Process", lambda created=created: FakeProcess(created))
-        assert time.monotonic() - command_began() == pytest.approx(counted, abs=0.5)
+        monkeypatch.setattr(psutil, "Process", lambda created=created: FakeProcess(created))
+        assert time.monotonic() - command_began(time.time()) == pytest.approx(counted, abs=0.5)
 
 
 class FakeProcess:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bert import REPOSITORY
 from bert.commands.pretrain import job_of, parse_launch_arguments
 from bert.config.training_settings import derive
 from bert.exit_codes import INTERRUPTED
@@ -148,6 +149,14 @@ def test_a_training_with_updates_left_keeps_the_next_waiting(place):
     assert one.left(execution) == ""
     benchmark = replace(two, config=derive(two.config, benchmark=True))
     assert benchmark.left(execution) == "", "a benchmark is never done"
+
+
+def test_a_benchmark_that_measures_nothing_is_refused_before_the_ranks_start(place):
+    step = replace(place.steps(1.0, 1.0)[0], script=REPOSITORY / "run_pretraining.py")
+    short = derive(step.config, benchmark=True, max_steps=20, benchmark_warmup_steps=20, lr_schedule="linear")
+    with pytest.raises(ValueError, match="benchmark=true would measure nothing in phase1: max_steps=20 leaves 20"):
+        replace(step, config=short).check(here=False)
+    replace(step, config=derive(short, max_steps=21)).check(here=False)
 
 
 def test_the_phases_of_a_preset_share_the_time_by_their_work(tmp_path):

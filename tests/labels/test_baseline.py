@@ -23,7 +23,7 @@ from bert.labels.schema import own_schema
 from bert.labels.split import row_folds, row_groups
 from bert.reporting.comparison import verdict
 from bert.reporting.report import results, text
-from bert.reporting.run_record import BASELINE_FILE, SCORES_FILE, SUMMARY, read_run
+from bert.reporting.run_record import BASELINE_FILE, SCORES_FILE, SUMMARY_FILE, read_run
 
 RNG = np.random.RandomState(7)
 WORDS = [f"{first}{second}on" for first in "abcdefgh" for second in "oqu"]
@@ -159,7 +159,7 @@ def test_the_table_the_report_and_the_card_say_what_the_summary_says(tmp_path):
     some, whole = examples(TEXTS[:40], CLASSES[:40]), examples(TEXTS, CLASSES)
     found = baseline.compare(SINGLE, some, whole, HALF_RIGHT, 42, tmp_path / "record.json")
     scores = {"verdict": "no line of cable is found (recall 0)"}
-    for name, content in ((SUMMARY, {"steps": 5, **found, "baseline_seconds": 2.5}), (SCORES_FILE, scores)):
+    for name, content in ((SUMMARY_FILE, {"steps": 5, **found, "baseline_seconds": 2.5}), (SCORES_FILE, scores)):
         (tmp_path / name).write_text(json.dumps(content))
     (tmp_path / "config.yaml").write_text("seed: 1\n")
     run, where = (
@@ -276,6 +276,9 @@ def test_records_of_parts_are_pooled_over_their_lines_and_groups():
     ):
         parts[0]["learned_from"], parts[1]["learned_from"] = first, second
         assert f"characters alone{shown} on 4 lines" in baseline.pooled(parts, limits=QUICK)["verdict"]
+    for model, end in (((0, 0), " Keep it."), ((0, 1), " So.")):
+        hinted = {**record_of({"words alone": [0, 1]}, None, model=model), "hint": " Keep it."}
+        assert baseline.pooled([hinted], limits=QUICK)["verdict"].endswith(end)
     with pytest.raises(ValueError, match="no line has a character; check the column of texts"):
         baseline.pooled([record_of({}, None)], limits=QUICK)
 
@@ -287,7 +290,7 @@ def test_a_cross_validation_has_a_verdict_over_the_lines_of_all_parts(tmp_path):
     whole, records = examples(NOISE, CLASSES, GROUPS), []
     for rows, folder in parts:
         folder.mkdir()
-        (folder / SUMMARY).write_text('{"steps": 5}')
+        (folder / SUMMARY_FILE).write_text('{"steps": 5}')
         assert _verdict_of_all(tmp_path, [folder for _, folder in parts]) == ""
         rest, ours = np.delete(np.arange(240), rows), HALF_RIGHT[rows]
         baseline.compare(SINGLE, whole.take(rest), whole.take(rows), ours, 42, folder / BASELINE_FILE, " So.")
@@ -303,7 +306,7 @@ def test_a_cross_validation_has_a_verdict_over_the_lines_of_all_parts(tmp_path):
     assert words.startswith(begin) and f" on 240 lines of 12 groups: accuracy {right:.3f} against" in words
     assert words.endswith(" So.") and not any(text in json.dumps(records) for text in (*NOISE[:5], *GROUPS))
     guesses = np.concatenate([record["methods"]["words alone"] for record in records])
-    summary = json.loads((tmp_path / SUMMARY).read_text())
+    summary = json.loads((tmp_path / SUMMARY_FILE).read_text())
     assert (summary["verdict"], summary["eval_words_alone_accuracy"]) == (words, np.mean(guesses == DRAWN))
     for _, folder in parts:
         (folder / "config.yaml").write_text("seed: 1\n")

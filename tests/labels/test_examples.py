@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bert.conversion.model_description import Usage, read_usage
+from bert.conversion.task_file import read_usage
+from bert.conversion.usage import Usage
 from bert.labels.columns import survey
 from bert.labels.examples import discover_labels, read_examples
 from bert.labels.schema import own_schema

@@ -1,6 +1,8 @@
 """Scores, thresholds, calibration and verdicts of a classifier, beside plain Python written from their definitions."""
 
 import math
+from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from bert.conversion.model_description import Usage
+from bert.conversion.usage import Usage
 from bert.labels.decision import Decision
 from bert.labels.scores import (
     TEMPERATURES,
@@ -33,25 +35,66 @@ def two_class_logits(probabilities: list[float]) -> np.ndarray:
     return np.log(np.stack([1 - second, second], axis=1))
 
 
-def wanted_threshold(likely: list[float], is_own: list[bool], num_found: int) -> float:
-    """Halfway between the last row of the class that is found and the next row below it, of any class."""
-    last = sorted((value for value, own in zip(likely, is_own, strict=True) if own), reverse=True)[num_found - 1]
-    return (last + max([value for value in likely if value < last], default=0.0)) / 2
+def wanted_threshold(likely: list[float], is_own: list[bool], recall: Fraction) -> float:
+    """Of all places between two probabilities: at least the recall, then the fewest alarms, then the most found."""
+    edges = sorted({0.0, *likely})
+    places = [(low + high) / 2 for low, high in pairwise(edges)]
+
+    def counts(place: float) -> tuple[int, int]:
+        taken = [own for value, own in zip(likely, is_own, strict=True) if value >= place]
+        return taken.count(False), taken.count(True)
+
+    enough = [place for place in places if counts(place)[1] >= recall * is_own.count(True)]
+    return min(enough, key=lambda place: (counts(place)[0], -counts(place)[1], -place))
 
 
 @pytest.mark.parametrize(
-    ("number", "recall", "num_found"),
-    [(100, 0.07, 7), (100, 0.56, 56), (30, 0.1, 3), (30, 0.1001, 4), (30, 0.52, 16), (30, 1.0, 30), (30, 0.001, 1)],
+    ("number", "recall"),
+    [(100, "0.07"), (100, "0.56"), (30, "0.1"), (30, "0.1001"), (30, "0.52"), (30, "1"), (30, "0.001")],
 )
-def test_a_threshold_takes_no_more_rows_than_the_recall_asks_for(number, recall, num_found):
+def test_a_threshold_has_the_wanted_recall_with_the_fewest_alarms_and_then_the_most_found(number, recall):
     """Of 100 rows of the class, 0.07 are 7, although 0.07 * 100 is a little more than 7."""
     rng = np.random.RandomState(3)
     labels = np.array([1] * number + [0] * 50)
     logits = (rng.randn(number + 50, 2) + 1.5 * np.eye(2)[labels]).astype("float32")
-    decision = fitted(logits, labels, False, 1, recall)
+    decision = fitted(logits, labels, False, 1, float(recall))
     likely = decision.probabilities(logits)[:, 1]
-    assert decision.threshold == pytest.approx(wanted_threshold(likely.tolist(), (labels == 1).tolist(), num_found))
-    assert int((decision.classes(decision.probabilities(logits)) == 1)[labels == 1].sum()) == num_found
+    expected = wanted_threshold(likely.tolist(), (labels == 1).tolist(), Fraction(recall))
+    assert decision.threshold == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("recall", "place"),
+    [
+        (0.25, 0.45),  # all three above the alarm of 0.3: not one needs an alarm
+        (0.75, 0.45),
+        (0.76, 0.125),  # 0.2 needs the alarm of 0.3; the next one has 0.05
+    ],
+)
+def test_a_threshold_by_hand_goes_down_to_the_next_false_alarm(recall, place):
+    likely, labels = [0.9, 0.8, 0.6, 0.2, 0.3, 0.05, 0.01], np.array([1, 1, 1, 1, 0, 0, 0])
+    logits = two_class_logits(likely)
+    decision = fitted(logits, labels, False, 1, recall)
+    assert (decision.classes(decision.probabilities(logits)) == 1).tolist() == [value >= place for value in likely]
+
+
+@pytest.mark.parametrize("recall", [0.1, 0.9, 1.0])
+def test_classes_that_separate_perfectly_have_a_threshold_between_them(recall):
+    """A row of 0.998 is of the class, whatever recall was wanted: no threshold above it avoids an alarm."""
+    likely = [0.9995] * 12 + [0.9992] * 8 + [0.998] + [0.004] * 30
+    labels = np.array([1] * 21 + [0] * 30)
+    logits = two_class_logits(likely)
+    decision = fitted(logits, labels, False, 1, recall)
+    found = decision.probabilities(logits)[:, 1]
+    assert decision.threshold == pytest.approx((found[20] + found[21]) / 2) and 0.4 < decision.threshold < 0.6
+    assert (decision.classes(decision.probabilities(logits)) == labels).all()
+
+
+def test_a_false_alarm_as_likely_as_the_last_row_that_is_needed_is_taken_with_it():
+    likely, labels = [0.9, 0.6, 0.6, 0.5, 0.3], np.array([1, 1, 0, 1, 0])
+    logits = two_class_logits(likely)
+    decision = fitted(logits, labels, False, 1, 0.6)  # two of three
+    assert (decision.classes(decision.probabilities(logits)) == 1).tolist() == [True, True, True, True, False]
 
 
 def test_a_threshold_that_takes_every_row_is_half_of_the_least_probability():
@@ -118,12 +161,16 @@ def test_a_calibration_error_by_hand():
     assert found == pytest.approx(((1.0 - 0.05) + 0.2 + 0.75) / 4)
 
 
-def plain_class_scores(truths: list[int], said: list[int], likely: list[float]) -> dict[str, float]:
-    """Of one class: precision, recall, F1, counts; the AUC is the share of pairs of rows in the right order."""
+def plain_class_scores(truths: list[int], said: list[int], likely: list[float]) -> dict[str, float | None]:
+    """Of one class: precision, recall, F1, counts; the AUC is the share of pairs of rows in the right order.
+
+    None for 0 / 0.
+    """
     hits = sum(1 for truth, guess in zip(truths, said, strict=True) if truth and guess)
-    precision, recall = hits / max(1, sum(said)), hits / max(1, sum(truths))
+    precision = hits / sum(said) if sum(said) else None
+    recall = hits / sum(truths) if sum(truths) else None
     scores = {"precision": precision, "recall": recall, "support": sum(truths), "predicted": sum(said)}
-    scores["f1-score"] = 2 * precision * recall / (precision + recall) if hits else 0.0
+    scores["f1-score"] = 2 * hits / (sum(said) + sum(truths)) if sum(said) + sum(truths) else None
     own = [value for value, truth in zip(likely, truths, strict=True) if truth]
     others = [value for value, truth in zip(likely, truths, strict=True) if not truth]
     if own and others:

@@ -1,5 +1,7 @@
 """Which rows are held out, which are in both sets and how often each is trained on, counted in plain Python."""
 
+import hashlib
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -94,7 +96,7 @@ def test_canned_texts_are_divided_as_before_and_it_is_noted():
     assert len(groups) == 30
     assert [*notes_of_groups(groups, 5)] == [
         "60 rows are nearly equal to over half a part of rows: of them only equal texts are held out together, and "
-        "scores on them are better than on new texts; --group-column or fewer --folds than 5 may keep them together"
+        "scores on them are better than on new texts; --group-by or fewer --folds than 5 may keep them together"
     ]
     assert [*notes_of_groups(row_groups(examples([sentence(row) for row in range(60)]), 5), 5)] == []
 
@@ -103,7 +105,7 @@ def test_very_many_rows_are_not_compared_and_it_is_noted(monkeypatch):
     monkeypatch.setattr(held_out_groups, "MOST_COMPARED", 9)
     groups = row_groups(examples([sentence(row) for row in range(10)]), 5)
     (note,) = notes_of_groups(groups, 5)
-    assert note.startswith("not looked for: nearly equal texts, as there are over 200,000 different rows; --group-col")
+    assert note.startswith("not looked for: nearly equal texts, as there are over 200,000 different rows; --group-by")
 
 
 def test_texts_in_both_sets_are_counted_equal_or_nearly():
@@ -134,3 +136,17 @@ def test_classes_are_counted_the_largest_first_and_ten_are_shown():
     ten = [f"c{number}" for number in range(10) for _ in range(number + 1)]
     assert counted(ten).startswith("c9 10, c8 9, ") and counted(ten).endswith(", c0 1")
     assert counted([*ten, "d"]).endswith(", c0 1 ...") and counted([*ten, "b"]).endswith(", b 1 ...")
+
+
+def test_rows_with_a_group_column_are_divided_as_by_earlier_versions():
+    """The masks that commit 57fd2e77 made of these rows: a training is continued, and documents have such scores."""
+    drawn, rows = random.Random(3), list[tuple[str, int, str]]()
+    for number in range(600):
+        group, start = f"d{drawn.randrange(170)}", f"text {drawn.randrange(500)} of "
+        rows.append((start + " ".join(f"w{drawn.randrange(400)}" for _ in range(12)), number % 3, group))
+    texts, classes, groups = zip(*rows, strict=True)
+    divided = examples(list(texts), groups=list(groups))
+    folds = row_folds(divided, row_groups(divided, 5), np.array(classes), 5, 42)
+    masks = [hashlib.sha256((folds == fold).tobytes()).hexdigest()[:8] for fold in range(5)]
+    assert np.bincount(folds).tolist() == [121, 119, 120, 120, 120]
+    assert masks == ["788a78b9", "86143713", "0ea16cc7", "29e22bbc", "cd408df9"]

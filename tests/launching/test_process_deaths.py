@@ -27,7 +27,7 @@ TRAINING = """
 import sys
 from pathlib import Path
 from bert.commands.pretrain import parse_launch_arguments
-from bert.launching.process_runner import Runner
+from bert.launching.start_training import Runner
 folder = Path(sys.argv[1])
 folder.mkdir(parents=True)
 launcher = [sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--log_dir", str(folder)]

@@ -13,9 +13,10 @@ from bert import REPOSITORY
 from bert.command_errors import EXIT_CODE_FILE, command
 from bert.commands.pretrain import parse_launch_arguments
 from bert.exit_codes import INTERRUPTED
-from bert.launching.process_runner import Runner, WorkerOutput, ranks_of
-from bert.launching.ranks import Ranks
-from bert.launching.start_training import start_of_ranks
+from bert.launching.processes import ranks_of
+from bert.launching.ranks import Ranks, start_of_ranks
+from bert.launching.start_training import Runner
+from bert.launching.worker_output import WorkerOutput
 from bert.training.interruption import STOPPED_BY, StopRequest
 from bert.training.loss_guards import TrainingDiverged
 from tests.support.waiting import wait_until
@@ -58,7 +59,7 @@ def test_a_signal_before_training_stops_too(runner):
 
 HANGS_UP = """
 import os, signal, sys
-from bert.launching.process_runner import Runner
+from bert.launching.start_training import Runner
 if sys.argv[1] == "nohup":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 runner = Runner()
@@ -180,7 +181,7 @@ def test_what_a_single_rank_forks_ends_with_it(tmp_path, runner):
 PASSING_ON = """
 import sys
 from pathlib import Path
-from bert.launching.process_runner import Display
+from bert.launching.worker_output import Display
 display = Display(Path(sys.argv[1]), None)
 for number in range(9999):
     display(f"line {number}\\n".encode())

@@ -12,8 +12,7 @@ import pytest
 from bert.commands import pretrain
 from bert.commands.pretrain import parse_launch_arguments
 from bert.launching import ranks
-from bert.launching.ranks import Ranks, quickstart_processes
-from bert.launching.start_training import ranks_command, start_of_ranks
+from bert.launching.ranks import Ranks, quickstart_processes, ranks_command, start_of_ranks
 
 
 def test_processes_and_nodes(monkeypatch):

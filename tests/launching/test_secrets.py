@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
-from bert.launching.process_runner import start_process
-from bert.launching.ranks import Ranks
-from bert.launching.start_training import ranks_command
+from bert.launching.processes import start_process
+from bert.launching.ranks import Ranks, ranks_command
 from bert.rank_environment import WITHHELD, of_launcher
 from tests.faults.trainings import make_data
 from tests.support.corpora import WORDS

@@ -12,9 +12,10 @@ from bert.config.run_file import read_run
 from bert.config.setting_sources import resolve_config
 from bert.files import only_writer
 from bert.glue.config import ENTRY
+from bert.launching import nodes
 from bert.launching import start_training as launching
+from bert.launching.nodes import address_towards, launcher_addresses, wait_for_master
 from bert.launching.ranks import Ranks
-from bert.launching.start_training import address_towards, launcher_addresses, wait_for_master
 
 SCRIPT = Path("run_numbers.py")
 
@@ -101,6 +102,22 @@ def test_a_second_start_is_refused_while_the_first_one_runs(tmp_path, runner, ca
     assert "another run is writing to it" in capsys.readouterr().err
 
 
+def test_a_first_start_that_the_ranks_refuse_leaves_nothing(tmp_path):
+    class RefusingRunner(FakeRunner):
+        def train(self, command, config, log_dir, log_file, variables):
+            (log_dir / "workerlog.0").write_text("error: the shards have no masks")
+            return super().train(command, config, log_dir, log_file, variables)
+
+    config, runner = config_of(tmp_path), RefusingRunner(2)
+    (tmp_path / "results").mkdir()  # as the executor has made and locked it
+    assert launch(config, Ranks(num_processes=1), runner) == 2
+    assert list((tmp_path / "results").rglob("*")) == []
+    assert launch(config, Ranks(num_processes=1), RefusingRunner(0)) == 0  # a run is there
+    before = {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()}
+    assert launch(config_of(tmp_path, log_freq=3), Ranks(num_processes=1), runner) == 2
+    assert {path: path.read_bytes() for path in before} == before
+
+
 def test_nodes_wait_for_the_first_one_and_keep_their_logs_apart(tmp_path, runner, monkeypatch, capsys):
     with socket.create_server(("127.0.0.1", 0)) as first:
         master = f"127.0.0.1:{first.getsockname()[1]}"
@@ -108,7 +125,7 @@ def test_nodes_wait_for_the_first_one_and_keep_their_logs_apart(tmp_path, runner
     command = runner.commands[0]
     assert command[command.index("--log_dir") + 1].endswith("/launch/node1")
     assert f"--nnodes 2 --master {master} --host 127.0.0.1 --rank 1" in " ".join(command)
-    monkeypatch.setattr(launching, "MASTER_TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr(nodes, "MASTER_TIMEOUT_SECONDS", 0.0)
     with pytest.raises(SystemExit):
         launch(config_of(tmp_path), Ranks(num_nodes=2, node_rank=1, master=master), runner)
     assert "did not answer within 0 s" in capsys.readouterr().err and len(runner.commands) == 1

@@ -85,7 +85,8 @@ class Loss:
 @pytest.mark.parametrize("attributes", [{}, {"temperature": 0.2, "dimensions": (16, 8)}], ids=["plain", "nested"])
 def test_loss_and_gradient_are_the_definition_however_the_batch_is_divided(attributes):
     """Optimizers take the mean over micro-batches and ranks: it is the gradient of the whole batch."""
-    loss, gradient = info_nce(VECTORS, **{"temperature": 0.05, **attributes})
+    attributes = {"temperature": 0.05, **attributes}
+    loss, gradient = info_nce(VECTORS, **attributes)
     function = Loss(**attributes)
     order = np.random.RandomState(4).permutation(NUM_TEXTS)
     for number in (1, 3, 6):

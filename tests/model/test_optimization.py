@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from bert.config.optimizer_settings import OptimizerSettings
+from bert.model.learning_rate_schedule import Schedule
 from bert.model.optimization import (
     APPLIED_UPDATES,
     COUNTERS,
     GRADIENT_NORM,
     LEARNING_RATE,
-    Schedule,
     create_optimizer,
     decays,
     load_schedule,

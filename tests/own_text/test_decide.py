@@ -114,6 +114,15 @@ def test_dropout_begins_at_twenty_epochs_and_slows_the_updates_down():
     assert training.epochs == training.updates * 16 / 1000 and training.dropouts.value["hidden_dropout_prob"] == 0.1
 
 
+def test_dropout_makes_updates_slower_also_if_their_number_was_set():
+    """3,000 updates of 16 are 48 passes over 1,000 samples: with dropout, and an update takes 1.16 times as long."""
+    candidate, request = quickstart(1), TextRequest(length=Length(max_steps=3000), settings={"global_batch_size": 16})
+    batch = decide_batch(request, candidate, data(1000), 48_000)
+    training = expect_training(request, candidate, data(1000), batch, 10.0, Overhead(0, 0, 0))
+    assert training.dropouts.value["hidden_dropout_prob"] == 0.1
+    assert (training.updates, training.seconds) == (3000, pytest.approx(1.16 * 3000 * 16 / 10))
+
+
 def test_evaluations_take_a_twentieth_of_the_time():
     """400 seconds of training at 50 a second: an evaluation of 200 takes 0.4 x 200 / 50 = 1.6 s; 20 s allow 12."""
     candidate, request = quickstart(1), TextRequest(settings={"eval_samples": 200})

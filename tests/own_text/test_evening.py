@@ -8,7 +8,7 @@ import pytest
 
 from bert.commands import own_text as command
 from bert.commands import pretrain
-from bert.jobs import execution
+from bert.jobs import job as execution
 from bert.own_text.given_files import with_given_files
 from bert.own_text.length import Length
 from bert.own_text.request import read_text_request

@@ -17,8 +17,14 @@ REFUSED = {
     "--text t --wikipedia-source x": "--wikipedia-source contradicts --text",
     "--text t --from-checkpoint x": "--from-checkpoint contradicts --text, which resumes by itself",
     "--text t --num-nodes 2": "--num-nodes contradicts --text, which trains on one machine",
-    "--text t --plan": "--plan contradicts --text, .* pass --dry-run",
-    "--text t --benchmark": "--benchmark contradicts --text",
+    "--text t --plan": "--plan needs --hardware, such as --hardware 8xA100-80GB",
+    "--text t --hardware 8xT4 --dry-run": "--hardware=8xT4 is for --plan; add --plan, or drop it",
+    "--text t --plan --hardware T4 --mean-padded-length 9": "--mean-padded-length contradicts --text, .*; drop it",
+    "--text t --benchmark --dry-run": "--benchmark contradicts --text, .*; drop it",
+    "--words 5k": "--words 5k is for a plan; pass --plan --hardware 8xA100-80GB, or --dry-run, with it",
+    "--words 5k --text t --dry-run": "--words 5k stands for text that is not there, and --text names some; drop",
+    "--words 5k --config evening --dry-run": "--words 5k .*--config evening collects some; drop one",
+    "--words few --dry-run": "words=few must be a number of words above 0, such as 120M",
     "--text t --phase2": "--phase2 contradicts --text, which trains in one phase",
     "--text t --hours 1 --epochs 2": "--hours=1 and --epochs=2 both decide how long to train; give one of them",
     "--text t --max-steps 0": "max_steps=0 must be at least 1",
@@ -128,3 +134,29 @@ def test_all_mistakes_of_a_line_are_shown_together(tmp_path, monkeypatch):
     )
     assert len(shown) == len(expected), shown
     assert all(line.startswith(start) for line, start in zip(shown, expected, strict=True)), shown
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_a_remedy_is_never_what_was_typed(tmp_path, monkeypatch, line):
+    """A flag without a value that a remedy names must be a new one."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("T/in", "U"):
+        (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(ValueError) as error:
+        read_text_request(line_of(*line.split()))
+    remedies = re.findall(r"(?:pass|add) (--[\w-]+)(?! [\w<])", "; ".join(explain(error.value)))
+    assert not set(remedies) & set(line.split()), error.value
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"), [("120M", 120_000_000), ("1.5b", 1_500_000_000), ("25k", 25_000), ("120,000", 120_000)]
+)
+def test_words_of_a_plan_are_a_number(typed, words):
+    request = read_text_request(line_of(*f"--words {typed} --plan --hardware 8xA100-80GB --price-per-hour 3".split()))
+    assert request.assumed_words == words and request.elsewhere.price_per_hour == 3
+    assert str(request.output_dir) == "results/text"
+
+
+def test_one_node_is_one_machine():
+    """A launcher of a cluster always says how many nodes there are."""
+    read_text_request(line_of(*"--text t --num-nodes 1 --node-rank 0".split()))

@@ -294,6 +294,19 @@ def test_a_run_continues_on_another_machine(workplace, monkeypatch, capsys):
     assert re.search(r"\nmicro-batch +8 a rank", shown) and re.search(r"\ndevice +3 x A100 +3 here; float32", shown)
 
 
+def test_free_space_is_that_of_this_start(workplace, monkeypatch, capsys):
+    workplace.stops = [75]
+    assert workplace.start("--epochs 4") == 75
+    assert "100 GB free" in (first := capsys.readouterr().out) and "GB are needed" not in first
+    full = dataclasses.replace(LAPTOP, disk_bytes=9_000_000)
+    monkeypatch.setattr(start, "machine_facts", lambda output_dir: full)
+    for _ in range(2):  # the warning is not kept twice
+        assert workplace.start("--epochs 4 --dry-run") == 0
+        shown = unwrapped(capsys.readouterr().out)
+        assert re.search(r"\ndisk +about 0.0\d GB +0 GB free", shown), shown
+        assert shown.count("GB are needed and 0.0 GB are free") == 1
+
+
 def test_folders_may_be_named_otherwise(workplace, monkeypatch, capsys):
     """A shell leaves `--output-dir=~/out` as it is; a folder that was moved is the same text."""
     monkeypatch.setenv("HOME", str(workplace.folder))
@@ -405,6 +418,11 @@ def vocabulary_of(workplace, *words: str) -> str:
         ("--max-steps 40", "--epochs 0.05", "epochs=0.05 are [0-9]+ updates and must be at least the 40 "),
         ("--epochs 2", "--epochs 2 --config mini", "config=mini differs from quickstart of the run in"),
         ("--epochs 2", "--epochs 2 --learning-rate 0.5", "learning_rate=0.5 differs from"),
+        (
+            "--epochs 2 --global-batch-size 32",
+            "--epochs 2 --global-batch-size 8 --batch-size 16",  # 16 does not divide 8, which is not the reason
+            "global_batch_size=8 differs from 32 of the run in .*; drop --global-batch-size, or pass another",
+        ),
         ("--hours 0.1", "--hours 0.1 --held-out-fraction 0.3", "held_out_fraction=0.3 differs from"),
         ("--hours 0.1", "--hours 0.1 --vocab-size 3000", "vocab_size=3000 differs from"),
         ("--hours 0.1", "--hours 0.1 --deduplicate near", "deduplicate=near differs from"),

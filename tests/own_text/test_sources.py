@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from bert.commands import own_text as command
-from bert.jobs import execution
+from bert.jobs import job as execution
 from bert.jobs.record import JobRecord
-from bert.launching.process_runner import Runner
+from bert.launching.start_training import Runner
 from bert.own_text import corpus, start
 from bert.own_text.length import Length
 from bert.own_text.request import TextRequest

@@ -10,7 +10,8 @@ import yaml
 from bert.checkpoints.directories import write_checkpoint
 from bert.commands import own_text as command
 from bert.config.run_file import dump_yaml
-from bert.jobs import execution, training
+from bert.jobs import job as execution
+from bert.jobs import training
 from bert.launching.previous_run import settings_asked_for
 from bert.own_text import constants, corpus, start
 from bert.own_text.facts import MachineFacts

@@ -6,14 +6,14 @@ from bert.config.architecture import BertConfig
 from bert.config.optimizer_settings import PrecisionSettings
 from bert.planning.hardware import (
     Hardware,
-    MicroBatch,
+    MicroBatchShape,
     ProgramKind,
     all_reduce_bytes,
     operators,
     parse_hardware,
     update_bytes,
 )
-from bert.planning.parts import Part, part_of
+from bert.planning.hardware_parts import HardwarePart, part_of
 
 VALUES = {
     "tflops": {"short": 300.0, "tf32": 150.0, "float32": 20.0},
@@ -29,8 +29,8 @@ VALUES = {
 }
 
 
-def part(**changes) -> Part:
-    return Part.model_validate({**VALUES, **changes})
+def part(**changes) -> HardwarePart:
+    return HardwarePart.model_validate({**VALUES, **changes})
 
 
 def test_the_peak_is_that_of_the_precision():
@@ -107,7 +107,7 @@ def moved(
     width: int = 4, num_predictions: float = 2, model: BertConfig = MODEL, **kind
 ) -> dict[str, tuple[float, float]]:
     """(operations, bytes) of each operator of 5 sequences of 7 tokens."""
-    work = MicroBatch(model, 5, 7, num_predictions, width, ProgramKind(**kind))
+    work = MicroBatchShape(model, 5, 7, num_predictions, width, ProgramKind(**kind))
     return {op.name: (op.flops, op.bytes) for op in operators(work)}
 
 

@@ -9,8 +9,8 @@ from bert.commands.pretrain import parse_launch_arguments
 from bert.config.command_line import parse_arguments
 from bert.config.training_settings import BUILT_IN_MODELS, BertConfig, derive
 from bert.planning.estimates import forward_flops_per_sequence
-from bert.planning.hardware import MicroBatch, ProgramKind, all_reduce_bytes, operators, parse_hardware
-from bert.planning.parts import load_parts
+from bert.planning.hardware import MicroBatchShape, ProgramKind, all_reduce_bytes, operators, parse_hardware
+from bert.planning.hardware_parts import load_parts
 from bert.planning.planner import Plan, make_plan, plan_report
 from bert.pretraining.entry import ENTRY as PRETRAINING
 from bert.pretraining.recipes import RECIPES
@@ -99,7 +99,7 @@ def test_the_quickstart_on_two_cores_is_planned_as_it_was_measured(recipe, lengt
 def test_products_are_those_of_the_flop_count(model_type):
     sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 37}
     model = BertConfig(vocab_size=96, model_type=model_type, **sizes)
-    flops = sum(op.flops for op in operators(MicroBatch(model, 5, 7, 2, 4, ProgramKind())))
+    flops = sum(op.flops for op in operators(MicroBatchShape(model, 5, 7, 2, 4, ProgramKind())))
     next_sentence = 0 if model.is_modern() else 4 * 32  # of which the classifier is left out
     assert flops == 3 * 5 * (forward_flops_per_sequence(model, 7, 2) - next_sentence)
 
@@ -108,7 +108,8 @@ def test_products_are_those_of_the_flop_count(model_type):
 def test_each_fusion_saves_bytes_and_no_arithmetic(fusion):
     model = BUILT_IN_MODELS["bert-large-uncased"]
     separate, fused = (
-        operators(MicroBatch(model, 8, 128, 20, 2, ProgramKind(kind))) for kind in (frozenset(), frozenset({fusion}))
+        operators(MicroBatchShape(model, 8, 128, 20, 2, ProgramKind(kind)))
+        for kind in (frozenset(), frozenset({fusion}))
     )
     assert sum(op.bytes for op in fused) < sum(op.bytes for op in separate)
     assert sum(op.flops for op in fused) == sum(op.flops for op in separate)

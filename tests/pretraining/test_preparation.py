@@ -77,7 +77,7 @@ def test_shards_that_cannot_be_made_here_are_known_before_anything_runs(tmp_path
     plan = parse_launch_arguments(["--config", "base", "--wikipedia-source", str(tmp_path / "wikipedia")])
     _, shards = data_steps(plan.name, plan.phases[0], plan.launch.shards, plan.ranks)
     with pytest.raises(ValueError, match=f"wikipedia_source={tmp_path}/wikipedia no text to make them from; pass"):
-        shards.check_here()
+        shards.check(here=True)
 
 
 def test_nodes_need_shards_that_one_of_them_has_made(tmp_path):
@@ -90,7 +90,7 @@ def test_nodes_need_shards_that_one_of_them_has_made(tmp_path):
             contextlib.nullcontext() if for_all_nodes else pytest.raises(ValueError, match="make them on one node")
         )
         with refusal:
-            shards.check_here()
+            shards.check(here=True)
 
 
 def test_a_missing_vocabulary_is_fetched(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from bert.config.run_file import dump_yaml
 from bert.config.setting_sources import merged, resolve_config
 from bert.config.training_settings import derive
 from bert.pretraining.entry import ENTRY, dry_run_report
-from bert.pretraining.epochs import SampleSet, sample_set, with_known_steps, with_steps
+from bert.pretraining.epochs import SampleSet, sample_set
 from bert.pretraining.task import Pretraining
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.loader import PretrainingLoader
@@ -82,13 +82,13 @@ def settings(folder, **changes):
 
 def test_epochs_are_whole_updates_over_the_samples(tmp_path):
     config = settings(tmp_path, epochs=2.5, max_steps=-1, batch_size=4, gradient_merge_steps=2)
-    assert sample_set(config) == SampleSet(103)
+    assert sample_set(config.data.input_dir) == SampleSet(103)
     for world_size, steps in ((1, int(2.5 * 103 / 8)), (2, int(2.5 * 103 / 16)), (8, int(2.5 * 103 / 64))):
-        resolved = with_known_steps(config, world_size)
+        resolved = config.with_known_steps(world_size)
         assert (resolved.run.max_steps, resolved.run.epochs) == (steps, None)
-    assert with_steps(derive(config, epochs=0.001), 103, 1).run.max_steps == 1
+    assert derive(config, epochs=0.001).with_steps(103, 1).run.max_steps == 1
     steps = settings(tmp_path / "b", max_steps=7)
-    assert with_steps(steps, 103, 1) == steps, "max_steps decides where it is given"
+    assert steps.with_steps(103, 1) == steps, "max_steps decides where it is given"
 
 
 def test_the_settings_of_a_run_hold_the_updates_so_that_a_resume_is_the_same(tmp_path):
@@ -138,4 +138,4 @@ def test_text_that_is_in_the_samples_several_times_is_counted(tmp_path):
     manifest.write_text(json.dumps(content))
     assert "12.00 epochs over 103 samples, 60.00 over the text" in dry_run_report(config, 1)
     write_mixture(tmp_path, {"shards": 103})
-    assert sample_set(derive(config, input_dir=tmp_path)) == SampleSet(103, 5), "weighted sources"
+    assert sample_set(tmp_path) == SampleSet(103, 5), "weighted sources"

@@ -6,7 +6,16 @@ import math
 
 import pytest
 
-from bert.reporting.progress import PROGRESS_FILE, RunProgress, duration, megabytes, metric_form, metrics_line, progress
+from bert.reporting.progress import (
+    PROGRESS_FILE,
+    RunProgress,
+    announce,
+    duration,
+    megabytes,
+    metric_form,
+    metrics_line,
+    progress,
+)
 
 
 @pytest.mark.parametrize(
@@ -117,3 +126,12 @@ def test_a_log_gets_a_line_of_long_work_alone(capsys):
     with progress("drawn", 3, "steps", terminal=terminal) as meter:
         meter.update(3)
     assert "3/3" in terminal.getvalue() and meter.delay == 0
+
+
+def test_what_is_read_is_named_before_it_is(tmp_path, capsys):
+    (tmp_path / "a.csv").write_bytes(b"x" * 4_400)
+    announce("reading", [tmp_path / "a.csv", tmp_path, "bert\x1bbase"])
+    announce("reading", [])
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == f"reading {tmp_path}/a.csv, 4.4 kB; {tmp_path}; bert\\x1bbase ...\n"

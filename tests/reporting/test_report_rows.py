@@ -93,7 +93,7 @@ def test_held_out_metrics_have_their_own_forms_and_last_values():
     [(None, "-"), (True, "True"), (1234, "1,234"), (9999.6, "1e+04"), (10_000.4, "10,000"), (0.000123456, "0.0001235")],
 )
 def test_values_in_cells(value, shown):
-    assert report._shown(value) == shown
+    assert report._cell_text(value) == shown
 
 
 def test_many_runs_are_rows_and_few_are_columns():
@@ -194,7 +194,7 @@ SCORES = {
 }
 
 
-def test_a_classifier_is_shown_with_its_classes_its_decision_and_its_errors(figures):
+def test_a_classifier_is_cell_text_with_its_classes_its_decision_and_its_errors(figures):
     shown = [block.markdown for block in classification("run", SCORES)]
     assert shown == [
         "## Classes of run",

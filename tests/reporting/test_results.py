@@ -63,8 +63,10 @@ def test_figures_of_both_phases_stay_in_the_summary(tmp_path, capsys):
         row = {"step": 4, "masked_lm_loss": 3.0}
         (tmp_path / name / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     show_figures("quickstart", [Phase(tmp_path, "phase1"), Phase(tmp_path, "phase2")], None)
-    assert "Trained before, in 60.0 minutes. Summary: " in " ".join(capsys.readouterr().out.split())
-    (tmp_path / "phase2/summary.json").write_text(json.dumps({"steps": 9}))
+    assert "Trained before. Summary: " in " ".join(capsys.readouterr().out.split())
+    (tmp_path / "phase2/summary.json").write_text(json.dumps({"steps": 9, "e2e_train_time": 1800.0}))
+    show_figures("quickstart", [Phase(tmp_path, "phase1"), Phase(tmp_path, "phase2")], None)
+    assert "Trained before, in 1.5 hours. Summary: " in " ".join(capsys.readouterr().out.split())
     show_figures("own", [Phase(tmp_path, "phase2")], 120.0)
     assert "2.0 minutes. Summary: " in " ".join(capsys.readouterr().out.split())
     summary = json.loads((tmp_path / "summary.json").read_text())

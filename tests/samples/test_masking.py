@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert.randomness import hash64, stream_key, uniform
-from bert.samples.masking import MaskingRule, check_predictions, choose_positions, corrupt, predictions_of
+from bert.samples.masking import MaskingRule, choose_positions, corrupt
+from bert.samples.settings import check_predictions, predictions_of
 from tests.support.corpora import random_table, vocabulary
 
 WORDS = vocabulary()

@@ -25,7 +25,7 @@ from bert.samples.manifest import (
 from bert.samples.mixture import write_mixture
 from bert.samples.sample_table import SampleTable
 from bert.samples.shards import ShardDirectory, count_samples, list_shards
-from data.balance_shards import balance
+from data.preprocessing.balancing import balance
 from tests.support.corpora import random_table, shard_bytes, vocabulary, write_shards
 
 WORDS = vocabulary()

@@ -1,8 +1,9 @@
 """A model process without a model, in place of `bert.serving.model_process`. Its texts are orders.
 
 "until FILE" takes until there is the file, "die" ends the process, "hang" never
-answers, "refuse" and "fail" are outcomes; any other text gets a result of the task that can be told in advance. Each
-batch is noted in the file $FAKE_BATCHES. `settings.model` is the task, or "several-labels".
+answers, "refuse" and "fail" are outcomes; any other text gets a result of the task that can be told in advance. The end
+of a text with "cut" is not read. Each batch is noted in the file $FAKE_BATCHES. `settings.model` is the task, or
+"several-labels".
 """
 
 import json
@@ -10,7 +11,7 @@ import os
 import sys
 import time
 
-from bert.conversion.model_description import VectorForm
+from bert.conversion.usage import VectorForm
 from bert.parent_death import end_with
 from bert.serving.messages import DONE, FAILED, REFUSED, Description, Figures, Outcome
 
@@ -57,7 +58,7 @@ def outcome(task: str, kind: str, texts: tuple[str, ...], top_k: int) -> Outcome
         return Outcome(REFUSED, b'"no [MASK] in the text"')
     if texts[-1] == "fail":
         return Outcome(FAILED, b'"the model failed at this input"')
-    return Outcome(DONE, json.dumps(result(task, kind, texts, top_k)).encode())
+    return Outcome(DONE, json.dumps(result(task, kind, texts, top_k)).encode(), "cut" in texts[-1])
 
 
 def run_child(connection, settings, parent: int) -> None:

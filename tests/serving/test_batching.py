@@ -178,8 +178,8 @@ def test_each_gets_its_own_outcome_and_what_waits_runs_together():
         for each in items:
             batcher.submit([each])
             await asyncio.sleep(0.002)  # the first runs
-        assert await first.outcome == (DONE, b"first")
-        assert [await other.outcome for other in others] == [(DONE, str(n).encode()) for n in range(5)]
+        assert await first.outcome == Outcome(DONE, b"first")
+        assert [await other.outcome for other in others] == [Outcome(DONE, str(n).encode()) for n in range(5)]
 
     working(model, test, max_batch_tokens=100)
     assert model.batches == [["first"], ["0", "1", "2", "3", "4"]] and model.rows == [10, 10]
@@ -325,7 +325,7 @@ def test_what_was_withdrawn_does_not_run_and_makes_room():
         batcher.submit([gone])
         batcher.withdraw([gone, first])  # the first runs already
         batcher.submit([last])
-        assert await last.outcome == (DONE, b"last")
+        assert await last.outcome == Outcome(DONE, b"last")
 
     working(model, test, max_queue=1, max_inputs=1)
     assert model.batches == [["first"], ["last"]]
@@ -337,6 +337,6 @@ def test_a_failed_batch_is_lost_and_the_next_one_runs():
         batcher.submit([first])
         assert (await first.outcome)[0] == LOST
         batcher.submit([second])
-        assert await second.outcome == (DONE, b"b")
+        assert await second.outcome == Outcome(DONE, b"b")
 
     working(Model(error=RuntimeError("gone")), test)

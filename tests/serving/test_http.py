@@ -23,7 +23,7 @@ from tests.serving.servers import serving, wait_until
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A classifier with small limits."""
-    flags = ("--max-characters", 300, "--max-inputs", 8, "--max-queue", 12, "--max-body-bytes", 9000)
+    flags = ("--max-characters", 300, "--max-inputs", 8, "--max-queue", 12, "--max-body-bytes", 16_000)
     with serving(tmp_path_factory.mktemp("server"), "sequence-classification", *flags, fake=True) as running:
         yield running
 
@@ -34,6 +34,10 @@ def test_results_come_in_order_and_the_schema_is_published(server):
     assert [result["label"] for result in answer.json()["results"]] == ["good", "good"]
     vectors = server.post({"text": "four"}, {"text": "seventy"}, path="/encode").json()["results"]
     assert [result["vector"][0] for result in vectors] == [4.0, 7.0]
+    for texts, truncated in ((["one"], 0), (["cut", "one", "cut off"], 2)):
+        for path in ("/predict", "/encode"):
+            answer = server.post(*({"text": text} for text in texts), path=path).json()
+            assert answer["truncated"] == truncated and len(answer["results"]) == len(texts)
     schema = server.get("/openapi.json").json()
     operations = {path: list(methods) for path, methods in schema["paths"].items()}
     assert operations["/predict"] == operations["/encode"] == ["post"]
@@ -59,7 +63,8 @@ def test_vectors_come_as_openais_clients_ask_for_them(server):
     found = ask(input=["four", "seventy"], model="any", encoding_format="base64").json()
     vectors = [np.frombuffer(base64.b64decode(each["embedding"]), "<f4").tolist() for each in found["data"]]
     assert vectors == [[4.0, 0.5], [7.0, 0.5]] and [each["index"] for each in found["data"]] == [0, 1]
-    assert (found["object"], found["model"]) == ("list", "fake")
+    assert (found["object"], found["model"], found["truncated"]) == ("list", "fake", 0)
+    assert ask(input=["cut", "one"], model="any").json()["truncated"] == 1
     assert found["usage"] == {"prompt_tokens": 11, "total_tokens": 11}
     answer = ask(input="four", model="any", dimensions=1, user="me", input_type="query")  # "query: four"
     assert answer.json()["data"] == [{"object": "embedding", "index": 0, "embedding": [1.0]}]
@@ -103,7 +108,69 @@ def test_openais_clients_send_many_texts_and_ask_for_the_models(server):
         assert answer.json()["error"]["type"] == "not_found_error"
 
 
-@pytest.mark.parametrize(("headers", "size", "status"), [({"content-type": "text/plain"}, 9, 415), ({}, 9001, 413)])
+@pytest.fixture(scope="module")
+def client(server):
+    """OpenAI's own client, as its users make it."""
+    openai = pytest.importorskip("openai")
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def test_openais_client_gets_vectors_and_the_models(client):
+    found = client.embeddings.create(model="fake", input=["four", "seventy"])  # it asks for base64
+    assert [each.embedding for each in found.data] == [[4.0, 0.5], [7.0, 0.5]]
+    assert (found.model, found.usage.prompt_tokens, found.usage.total_tokens) == ("fake", 11, 11)
+    plain = client.embeddings.create(model="fake", input="four", dimensions=1, encoding_format="float")
+    assert plain.data[0].embedding == [1.0]
+    others = client.embeddings.create(model="fake", input="four", extra_body={"truncate": True, "a": {"b": 1}})
+    assert others.data[0].embedding == [4.0, 0.5]  # keys of other servers
+    many = client.embeddings.create(model="fake", input=["x" * (n % 7 + 1) for n in range(2048)])
+    assert [each.embedding[0] for each in many.data] == [n % 7 + 1 for n in range(2048)]
+    assert [each.id for each in client.models.list()] == ["fake"] and client.models.retrieve("fake").id == "fake"
+
+
+REFUSALS = {  # what is asked of the client -> what its user reads
+    "tokens": ({"input": [101, 102]}, 422, "input: must be texts, not tokens; with LangChain pass"),
+    "lists of tokens": ({"input": [[101], [102]]}, 422, "input: must be texts, not tokens"),
+    "an empty text": ({"input": ""}, 422, "input.0.text: String should have at least 1 character"),
+    "a blank text": ({"input": ["a", " "]}, 422, "input.1.text: the text is empty"),
+    "2,049 texts": ({"input": ["a"] * 2049}, 422, "input: List should have at most 2048 items"),
+    "a long text": ({"input": "a" * 301}, 422, "input.0.text: String should have at most 300 characters"),
+    "a size that the model lacks": ({"input": "a", "dimensions": 3}, 422, "dimensions: Input should be 2 or 1"),
+    "a large body": ({"input": ["a" * 299] * 900}, 413, "the body must have at most 16,000 bytes"),
+    "a text at which the model fails": ({"input": "fail"}, 500, "the model failed at this input"),
+    "a text that the model refuses": ({"input": "refuse"}, 422, "no [MASK] in the text"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_openais_client_shows_the_reason_of_a_refusal(client, case):
+    openai = pytest.importorskip("openai")
+    asked, status, reason = REFUSALS[case]
+    with pytest.raises(openai.APIStatusError) as raised:
+        client.embeddings.create(model="fake", **asked)
+    assert raised.value.status_code == status and reason in str(raised.value)
+
+
+def test_openais_client_shows_why_a_model_is_not_there(client):
+    openai = pytest.importorskip("openai")
+    with pytest.raises(openai.NotFoundError, match="model=other is not served here; it is fake"):
+        client.models.retrieve("other")
+
+
+def test_openais_client_shows_that_the_key_is_wrong_and_that_the_model_is_loaded(tmp_path):
+    openai = pytest.importorskip("openai")
+    with serving(tmp_path, "encoder", fake=True, ready=False, BERT_API_KEY="right", FAKE_START="60") as server:
+        for key, kind, reason in (
+            ("wrong", openai.AuthenticationError, "the key of this server .BERT_API_KEY. is missing or wrong"),
+            ("right", openai.InternalServerError, "the model is being loaded"),
+        ):
+            with openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0) as client:
+                with pytest.raises(kind, match=reason):
+                    client.embeddings.create(model="fake", input="a")
+
+
+@pytest.mark.parametrize(("headers", "size", "status"), [({"content-type": "text/plain"}, 9, 415), ({}, 16_001, 413)])
 def test_every_refusal_below_v1_has_openais_form(server, headers, size, status):
     headers = {"content-type": "application/json", **headers}
     answer = requests.post(f"{server.url}/v1/embeddings", data=b" " * size, headers=headers, timeout=30)
@@ -160,7 +227,7 @@ def test_mistakes_are_named_with_their_place(server, body, where, reason):
         (b"[" * 4000 + b"]" * 4000, 400),
         (b'{"inputs": ' + b'[{"text": ' * 300 + b'"a"' + b"}]" * 300 + b"}", 422),
         (b'{"inputs": [{"text": NaN}]}', 422),
-        (b'{"inputs": [{"text": "a"}]' + b" " * 10_000 + b"}", 413),
+        (b'{"inputs": [{"text": "a"}]' + b" " * 20_000 + b"}", 413),
     ],
 )
 def test_bodies_that_are_not_requests(server, data, status):

@@ -40,7 +40,7 @@ def test_the_limits_of_a_command_without_flags(monkeypatch):
     monkeypatch.delenv("BERT_API_KEY", raising=False)
     settings = parse_settings(["model"])
     assert {name: getattr(settings, name) for name in Limits.model_fields} == {
-        "max_body_bytes": 1024**2,
+        "max_body_bytes": 4 * 1024**2,
         "max_inputs": 64,
         "max_characters": 10_000,
         "max_queue": 512,

@@ -112,7 +112,9 @@ def test_those_who_wait_for_the_model_learn_of_its_first_start_alone(monkeypatch
 
 def test_results_are_in_the_order_of_the_inputs(running):
     async def test(service, worker, ask):
-        assert content(await ask("c", "a", "b", top_k=3)) == (200, {"results": ["c", "a", "b"]})
+        assert content(await ask("c", "a", "b", top_k=3)) == (200, {"results": ["c", "a", "b"], "truncated": 0})
+        worker.outcomes = {"a": Outcome(DONE, b'"long"', truncated=True)}
+        assert content(await ask("c", "a", "a")) == (200, {"results": ["c", "long", "long"], "truncated": 2})
         assert worker.batches[0].inputs == [(("c",), 3), (("a",), 3), (("b",), 3)]
         assert 29 < worker.batches[0].deadline - time.monotonic() <= 30
 

@@ -15,10 +15,10 @@ from bert.runtime.paddle_api import read_variable, static
 from bert.training import training_run
 from bert.training.interruption import StopRequest
 from bert.training.loss_guards import NO_METRIC, BestMetric
+from bert.training.resumed_schedule import resume_schedule
 from bert.training.saving import Checkpoints
-from bert.training.schedule import resume_schedule
 from bert.training.starts import load_start
-from bert.training.trainer import Outcome, Trainer
+from bert.training.trainer import LegOutcome, Trainer
 from tests.support import tiny
 from tests.support.messages import messages
 
@@ -37,7 +37,7 @@ def fresh_progress(config: PretrainingConfig, **changes) -> Progress:
 class Run:
     """What is left of a run."""
 
-    outcome: Outcome | None
+    outcome: LegOutcome | None
     parameters: dict
     optimizer_state: dict
     said: list[str]

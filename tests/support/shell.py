@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
 
+import psutil
+
 SECONDS = 600.0  # of a command on a busy machine
 
 
@@ -51,8 +53,10 @@ def run(line: str, folder: Path, timeout: float = SECONDS, **variables: str) -> 
     try:
         output, errors = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
+        left = processes_in(folder)
         kill_all(process)
-        raise AssertionError(f"{line}\ntook over {timeout:g} s:\n{''.join(process.communicate())[-4000:]}") from None
+        shown = "".join(process.communicate())[-4000:]
+        raise AssertionError(f"{line}\ntook over {timeout:g} s:\n{shown}\nprocesses:\n{left}") from None
     return subprocess.CompletedProcess(line, process.returncode, output, errors)
 
 
@@ -78,6 +82,23 @@ def started(line: str, folder: Path, **variables: str) -> Iterator[subprocess.Po
         end.cancel()
         kill_all(process)
         process.wait()
+
+
+def processes_in(folder: Path) -> str:
+    """What runs in a folder, a line for each process: which of them waits where, after a command that did not end."""
+    lines = []
+    for process in psutil.process_iter():
+        try:
+            if Path(process.cwd()).is_relative_to(folder):
+                waits = Path(f"/proc/{process.pid}/wchan").read_text()
+                times, words = process.cpu_times(), " ".join(process.cmdline())
+                lines.append(
+                    f"{process.pid} of {process.ppid()}, {process.status()}, {times.user + times.system:.0f} CPU s, "
+                    f"{process.num_threads()} threads, {waits}: {words[:200]}"
+                )
+        except (psutil.Error, OSError):
+            continue
+    return "\n".join(lines)
 
 
 def kill_all(process: subprocess.Popen[str]) -> None:

@@ -12,8 +12,9 @@ import program
 from bert.checkpoints.directories import write_checkpoint
 from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
 from bert.config.training_settings import BertConfig
+from bert.model.learning_rate_schedule import Schedule
 from bert.model.objectives import PretrainingObjective
-from bert.model.optimization import Schedule, load_schedule
+from bert.model.optimization import load_schedule
 from bert.pretraining.config import PretrainingConfig
 from bert.runtime.distributed import Collective, Group, initialize
 from bert.runtime.paddle_api import place_of, read_variable, static, write_variable

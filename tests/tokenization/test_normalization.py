@@ -6,7 +6,7 @@ from importlib import metadata
 import pytest
 from tokenizers import Tokenizer
 
-from bert.conversion.model_description import stated_normalization
+from bert.conversion.tokenizer_settings import stated_normalization
 from bert.conversion.vocabularies import Tokens, find_tokens, write_tokenizer
 from bert.tokenization import segmentation
 from bert.tokenization.normalization import ACCENTED, CASED, UNCASED, Normalization, inferred_normalization

@@ -8,7 +8,7 @@ from bert.checkpoints.progress import DecayState, LoopState
 from bert.model.optimization import APPLIED_UPDATES, LEARNING_RATE_TABLE
 from bert.runtime.distributed import Collective, Group
 from bert.runtime.paddle_api import place_of, read_variable, static
-from bert.training.decay import Decay
+from bert.training.decay import Decay, open_time_limit
 from bert.training.devices import Device
 from bert.training.interruption import StopRequest
 from tests.support import tiny
@@ -29,9 +29,10 @@ class Plan:
         scope.var(LEARNING_RATE_TABLE).get_tensor().set(np.zeros(max_steps, "float32"), place)
         scope.var(APPLIED_UPDATES).get_tensor().set(np.array([step]), place)
         self.device = Device(None, scope, place, group, Collective(group, None), 1.0)
-        measured = SimpleNamespace(seconds_per_update=self._speed, seconds_of_run=lambda: self.run_seconds)
+        measured = SimpleNamespace(seconds_per_update=self._speed)
         log = lambda *event: self.events.append(event)  # noqa: E731
-        self.decay = Decay(self.config, self.device, self.state, measured, self.stop, step, log)
+        self.time_limit = open_time_limit(self.config, self.state.totals, measured, self.stop)
+        self.decay = Decay(self.config, self.device, self.state, self.time_limit, step, log)
 
     def _speed(self, window):
         self.windows.append(window)
@@ -42,6 +43,11 @@ class Plan:
 
     def rates(self) -> np.ndarray:
         return read_variable(self.device.scope, LEARNING_RATE_TABLE)
+
+    def after_interval(self, step: int) -> None:
+        """The end of a log interval, as the trainer has it."""
+        self.decay.take_finish_file(self.stop, self.run_seconds)
+        self.decay.after_interval(step, 0)
 
     def begin(self, step: int, seconds_before: float) -> DecayState:
         self.now += seconds_before

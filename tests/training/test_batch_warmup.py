@@ -11,7 +11,6 @@ from bert.config.training_settings import derive
 from bert.planning.hardware import parse_hardware
 from bert.planning.planner import make_plan
 from bert.pretraining.entry import dry_run_report
-from bert.pretraining.epochs import with_steps
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.loader import PretrainingLoader
 from bert.samples.settings import LoaderSettings
@@ -114,7 +113,7 @@ def test_a_resumed_warmup_is_the_uninterrupted_one_and_begins_as_a_run_of_small_
 
 def test_the_plan_and_epochs_count_the_smaller_updates(shards):
     config = tiny.pretraining_config(shards, input_dir=shards / "shards", max_steps=-1, epochs=1, **WARMUP)
-    assert with_steps(config, 60, 1).run.max_steps == 7
+    assert config.with_steps(60, 1).run.max_steps == 7
     text = " ".join(dry_run_report(derive(config, epochs=None, max_steps=7), 1).split())
     assert "; the first 4 grow by 4 from 4, with 2 of each size, 24 sequences in all" in text
     plans = [

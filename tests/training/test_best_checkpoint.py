@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from bert.checkpoints import state
-from bert.checkpoints.directories import BEST, final_step, list_steps, verify, weights_folder
+from bert.checkpoints.chosen_weights import weights_folder
+from bert.checkpoints.directories import BEST, final_step, list_steps, verify
 from tests.support import runs, tiny
 
 LOSSES = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.6, 10: 4.7, 12: 4.8, 14: 4.9}

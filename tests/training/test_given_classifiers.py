@@ -5,8 +5,8 @@ import logging
 import numpy as np
 import pytest
 
-from bert.conversion.model_description import Usage, usage_texts
 from bert.conversion.reading import PretrainedWeights
+from bert.conversion.usage import Usage, usage_texts
 from bert.training.given_weights import weights_for_task
 
 CLASSES, SEVERAL, TAGGER = Usage("custom"), Usage("custom", label_separator=";"), Usage("ner")

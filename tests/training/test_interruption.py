@@ -151,7 +151,7 @@ def test_the_host_waits_about_once_a_second(seconds_per_update, looks):
     shared, _, sums = ranks("gpu")
     shared.measured(seconds_per_update)
     sums.waits = 0
-    assert not any(shared.after(step, waits=False) for step in range(1, 101))
+    assert not any(shared.after(step, will_sync=False) for step in range(1, 101))
     assert sums.waits == looks
 
 
@@ -159,7 +159,7 @@ def test_a_request_is_known_at_the_next_look():
     shared, stop, _ = ranks("gpu")
     shared.measured(0.1)
     stop.signal_name = "SIGTERM"
-    assert [step for step in range(1, 31) if shared.after(step, waits=step == 25)] == [10, 20, 25, 30]
+    assert [step for step in range(1, 31) if shared.after(step, will_sync=step == 25)] == [10, 20, 25, 30]
 
 
 def test_before_anything_is_measured_and_on_a_cpu_each_update_is_followed_by_a_look():
@@ -167,7 +167,7 @@ def test_before_anything_is_measured_and_on_a_cpu_each_update_is_followed_by_a_l
         shared, _, sums = ranks(device)
         if device == "cpu":
             shared.measured(0.001)
-        assert not any(shared.after(step, waits=False) for step in range(1, 11))
+        assert not any(shared.after(step, will_sync=False) for step in range(1, 11))
         assert sums.waits == 10
 
 

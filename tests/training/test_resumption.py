@@ -13,6 +13,7 @@ from bert.checkpoints.progress import DecayState, LoopState, Progress
 from bert.checkpoints.state import CheckpointError
 from bert.config.training_settings import derive
 from bert.pretraining.config import PretrainingConfig
+from bert.training.resumed_schedule import outlasts_decay, resume_schedule, schedule_of
 from bert.training.resumption import (
     changed_settings,
     check_continues,
@@ -21,7 +22,6 @@ from bert.training.resumption import (
     is_own,
     stable_checkpoint,
 )
-from bert.training.schedule import outlasts_decay, resume_schedule, schedule_of
 from tests.support import runs, tiny
 from tests.support.messages import messages
 from tests.training.decay_plan import Plan
@@ -168,18 +168,35 @@ def test_whether_a_run_is_to_last_longer_than_its_decay(tmp_path):
 def test_a_run_of_other_samples_is_refused_with_every_difference(tmp_path):
     config = tiny.pretraining_config(tmp_path)
     progress = runs.fresh_progress(config)
-    check_continues(replace(progress, step=7), progress, PretrainingConfig)
+    check_continues(replace(progress, step=7), progress, config)
     other = replace(progress, stage="phase2", seed=5, global_batch_size=8, data_fingerprint="others")
     with pytest.raises(CheckpointError) as error:
-        check_continues(other, progress, PretrainingConfig)
+        check_continues(other, progress, config)
     assert str(error.value).splitlines() == [
         "this run does not continue the checkpoint:",
         "  stage is phase2 in the checkpoint, phase1 in this run",
         "  seed is 5 in the checkpoint, 42 in this run",
         "  global_batch_size is 8 in the checkpoint, 12 in this run",
-        "  data_fingerprint is others in the checkpoint, made of steps in this run",
+        f"  the training data in {config.data.input_dir} are not those with which the run began",
         "  Use the settings and data it was started with, or a new run with --from-pretrained-params",
     ]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "line"),
+    [
+        (3000, 2990, "gave 3,000 examples when the run began, and give 2,990 now"),
+        (3000, 3000, "give 3,000 examples as when the run began, but not the same ones"),
+        (None, 2990, "are not those with which the run began"),  # by an earlier version
+    ],
+)
+def test_other_data_are_named_with_their_sizes(tmp_path, before, now, line):
+    config = tiny.pretraining_config(tmp_path)
+    started = runs.fresh_progress(config, num_examples=before)
+    with pytest.raises(CheckpointError) as error:
+        check_continues(started, replace(started, data_fingerprint="edited", num_examples=now), config)
+    assert f"the training data in {config.data.input_dir} {line}" in str(error.value)
+    assert "fingerprint" not in str(error.value)
 
 
 def test_settings_of_other_data_have_their_remedies(tmp_path):
@@ -188,7 +205,7 @@ def test_settings_of_other_data_have_their_remedies(tmp_path):
     before = runs.fresh_progress(derive(config, whole_word_masking=False, max_predictions_per_seq=5))
     before.settings["data"]["eval_dir"], now.settings["data"]["eval_dir"] = None, "held_out"
     with pytest.raises(CheckpointError) as error:
-        check_continues(before, now, PretrainingConfig)
+        check_continues(before, now, config)
     assert str(error.value).splitlines()[-3:] == [
         "  eval_dir=held_out was None: drop --eval-dir",
         "  max_predictions_per_seq=3 was 5: pass --max-predictions-per-seq 5",
@@ -206,13 +223,13 @@ def test_another_warm_up_of_the_batch_is_refused(tmp_path, name, value):
     now = runs.fresh_progress(derive(config, **{name: value}))
     before = runs.fresh_progress(config)
     if name == "batch_size":
-        check_continues(before, now, PretrainingConfig)
+        check_continues(before, now, config)
         return
     with pytest.raises(CheckpointError, match=f"{name} is {grows[name]} in the checkpoint, {value} in this run"):
-        check_continues(before, now, PretrainingConfig)
+        check_continues(before, now, config)
     plain = runs.fresh_progress(tiny.pretraining_config(tmp_path, batch_size=4, global_batch_size=24))
     with pytest.raises(CheckpointError, match=f"{name} is {grows[name]} in the checkpoint, None in this run"):
-        check_continues(before, plain, PretrainingConfig)
+        check_continues(before, plain, config)
 
 
 def test_settings_that_changed_are_named_with_both_values(tmp_path):

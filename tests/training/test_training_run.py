@@ -8,9 +8,10 @@ import pytest
 from bert.checkpoints.progress import DecayState, Totals
 from bert.config.training_settings import derive
 from bert.runtime.distributed import Group
-from bert.training.trainer import Outcome
-from bert.training.training_run import summary
+from bert.training.trainer import LegOutcome
+from bert.training.training_run import last_step_of_leg, summary
 from tests.support import tiny
+from tests.support.messages import messages
 
 METRICS = {"loss": 2.5, "skipped_steps": 3.0, "learning_rate": 0.1, "eval_masked_lm_loss": 2.0, "epochs": 1.5}
 TOTALS = Totals(sequences=120, tokens=900, flops=4e12, seconds=6.0, rank_seconds=12.0, total_seconds=10.0)
@@ -18,10 +19,10 @@ DEVICE = SimpleNamespace(peak_tflops=1.0, group=Group(0, 2, "cpu"))
 PROGRAM = SimpleNamespace(parameters=("a", "b", "c"))
 
 
-def outcome(**changes) -> Outcome:
+def outcome(**changes) -> LegOutcome:
     values = {"step": 10, "finished": True, "interrupted_by": None, "metrics": METRICS, "totals": TOTALS}
     values |= {"evaluations": {"best_step": 8}, "decay": None, "warmup_steps": None}
-    return Outcome(**{**values, **changes})
+    return LegOutcome(**{**values, **changes})
 
 
 def test_the_summary_has_rates_of_all_ranks_without_evaluations_and_saves(tmp_path):
@@ -68,3 +69,16 @@ def test_the_summary_names_the_decay_and_the_warm_up_that_the_run_had(tmp_path):
     benchmark = derive(config, benchmark=True)
     assert summary(benchmark, outcome(), DEVICE, PROGRAM)["finished"] is False, "a benchmark trains nothing to use"
     assert "decay_from" not in summary(benchmark, outcome(), DEVICE, PROGRAM)
+
+
+def test_a_benchmark_that_the_updates_cut_short_says_how_many_it_measures(tmp_path):
+    config = tiny.pretraining_config(
+        tmp_path, benchmark=True, benchmark_warmup_steps=4, benchmark_steps=5, max_steps=11
+    )
+    with messages() as said:
+        assert last_step_of_leg(config, 2) == 11 and said == []
+    with messages() as said:
+        last_step_of_leg(config, 3)
+    assert said == ["the benchmark measures 4 of 5 updates: max_steps=11"]
+    with pytest.raises(ValueError, match="max_steps=11 leaves 4 updates after step 7"):
+        last_step_of_leg(config, 7)

@@ -13,6 +13,7 @@ from bert.training.feeding import Feeding
 from program import TRAINING_METRICS
 from tests.support import tiny
 
+TEMPERATURE = 0.05
 NUM_PAIRS, NUM_TEXTS = 6, 14  # two texts are further negatives
 GROUPS = np.array([0, 1, 2, 3, 4, 0, *range(5), 0, 7, 8])  # pairs 0 and 5 are alike
 NUMBERS = np.array([*range(6), 6, 0, *range(8, 14)])  # the query of pair 0 is the passage of pair 1
@@ -46,6 +47,7 @@ class Update(NamedTuple):
 def update(number: int, *, group=tiny.ONE_RANK, dropout: bool = False, precision=tiny.FLOAT32, **attributes):
     """An update of `number` micro-batches a rank."""
     model = tiny.MODEL_WITH_DROPOUT if dropout else tiny.MODEL
+    attributes = {"temperature": TEMPERATURE, **attributes}
     objective = ContrastiveObjective(model, kernels=FusedKernels(unpad=True), **attributes)
     session = tiny.Session(
         objective=objective,
@@ -65,7 +67,7 @@ def update(number: int, *, group=tiny.ONE_RANK, dropout: bool = False, precision
     for micro_step, batch in enumerate(feeding.with_batch_vectors(batches, draw)):
         session.write(TRAINING_METRICS, np.zeros(4))
         draw(micro_step, batch.feed)
-        feeding.run(batch.feed)
+        device.executor.run(session.program.main, feed=feeding.arrays(batch.feed), scope=device.scope)
         losses.append(session.read(TRAINING_METRICS)[1])
     moments = {key.split("/")[0]: value for key, value in session.optimizer_state().items() if "/moment1" in key}
     return Update(
@@ -94,7 +96,7 @@ def info_nce(vectors: np.ndarray, temperature: float) -> float:
 def test_loss_norm_and_accuracy_of_two_micro_batches_are_those_of_the_whole_batch():
     """The norm by which gradients are cut, logged and compared is that of the mean over all pairs of the batch."""
     whole, halves = update(1, dimensions=(16,)), update(2, dimensions=(16,))
-    defined = np.mean([info_nce(halves.vectors[:, :size], 0.05) for size in (32, 16)])
+    defined = np.mean([info_nce(halves.vectors[:, :size], TEMPERATURE) for size in (32, 16)])
     assert halves.losses == pytest.approx([defined] * 2, abs=1e-5) and whole.losses == pytest.approx(
         [defined], abs=1e-5
     )
@@ -117,7 +119,7 @@ def test_an_update_is_the_same_however_the_batch_is_divided(attributes):
     assert norm_of_parts == pytest.approx(norm, rel=1e-4), "the sum over micro-batches, not their mean"
     assert losses == pytest.approx([whole] * 7, abs=1e-6)
     sizes = (32, *attributes.get("dimensions", ()))
-    defined = np.mean([info_nce(vectors[:, :size], attributes.get("temperature", 0.05)) for size in sizes])
+    defined = np.mean([info_nce(vectors[:, :size], attributes.get("temperature", TEMPERATURE)) for size in sizes])
     assert whole == pytest.approx(defined, abs=1e-5)
     assert tiny.relative_difference(divided, gradients) < 3e-6
 
@@ -126,4 +128,4 @@ def test_an_update_is_the_same_however_the_batch_is_divided(attributes):
 def test_the_vectors_before_the_micro_steps_have_their_dropout(precision):
     """Otherwise the live vectors would differ from those before, and so the loss of each micro-step."""
     losses, _, vectors, *_ = update(7, dropout=True, precision=precision)
-    assert losses == pytest.approx([info_nce(vectors, 0.05)] * 7, abs=1e-5)
+    assert losses == pytest.approx([info_nce(vectors, TEMPERATURE)] * 7, abs=1e-5)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from bert.arrays.ragged import offsets_of
-from bert.conversion.model_description import VectorForm
+from bert.conversion.usage import VectorForm
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.tokenization.wordpiece import WordPieceTokenizer
 from bert.vectors.pairs import cleaned, divided, document_pairs, relevant_keys, table_pairs, text_pairs, without
@@ -42,6 +42,15 @@ MORE = "The tree is kept in memory until it is closed."
 )
 def test_headings_questions_and_paragraphs_make_pairs(text, pairs):
     assert document_pairs(text) == pairs
+
+
+def test_a_second_column_of_a_name_is_named(tmp_path):
+    table = tmp_path / "pairs.csv"
+    table.write_text("query,passage,query\n" + "".join(f"how {n},read page {n},other {n}\n" for n in range(5)))
+    notes = []
+    pairs = list(table_pairs(table, None, None, DETECTED, notes))
+    assert [pair["query"] for pair in pairs] == [f"how {n}" for n in range(5)]
+    assert f"{table}: column 3 is a second 'query' and is left out; rename it to use it" in notes
 
 
 def test_the_field_of_nested_texts_is_named(tmp_path):
@@ -90,7 +99,7 @@ def table_of(folder, rows: list[tuple[str, str]]):
 def test_wrong_answers_are_those_of_every_column_that_is_named_so(tmp_path):
     rows = [
         {
-            "id": 7,
+            "query_id": 7,
             "Question": "q",
             "answer": "a",
             "negative": "n1",
@@ -98,7 +107,7 @@ def test_wrong_answers_are_those_of_every_column_that_is_named_so(tmp_path):
             "Negatives": None,
             "negation": "x",
         },
-        {"id": 8, "Question": 5, "answer": ["a"], "negative": ""},
+        {"query_id": 8, "Question": 5, "answer": ["a"], "negative": ""},
     ]
     (file := tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     first, second = table_pairs(file, None, None, DETECTED, [])
@@ -110,6 +119,18 @@ def test_wrong_answers_are_those_of_every_column_that_is_named_so(tmp_path):
     assert (pair["query"], pair["passage"], pair["negatives"], pair["where"]) == ("t", "b", ["n"], "row 2")
     (pair,) = table_pairs(file, "x", "title", DETECTED, [])
     assert (pair["query"], pair["passage"]) == ("1", "t")
+
+
+def test_an_empty_cell_is_no_identifier_and_the_id_of_an_article_is_not_the_querys(tmp_path):
+    rows = [f"{'' if number % 3 else number},q{number},passage number {number}" for number in range(90)]
+    (file := tmp_path / "a.csv").write_text("\n".join(["query_id,query,passage", *rows]))
+    assert len(cleaned(table_pairs(file, None, None, DETECTED, []), file, [])) == 90
+    rows = [f"article {number % 5},q{number},passage number {number}" for number in range(90)]
+    file.write_text("\n".join(["id,query,passage", *rows]))
+    assert len(cleaned(table_pairs(file, None, None, DETECTED, []), file, [])) == 90
+    frame = pd.DataFrame({"qid": [1.0, np.nan, np.nan], "query": list("abc"), "passage": ["x", "y", "z"]})
+    frame.to_parquet(file := tmp_path / "a.parquet")
+    assert len(cleaned(table_pairs(file, None, None, DETECTED, []), file, [])) == 3
 
 
 def test_passages_are_the_same_as_texts_are_everywhere(tmp_path):
@@ -136,9 +157,13 @@ def test_no_text_of_a_held_out_pair_is_trained_on(seed, tmp_path):
     assert not inside & outside
     left_out = frame.drop([*train.index, *held_out.index])
     assert not set(left_out.unit) & set(held_out.unit)
-    assert notes[-1] == (
+    assert notes[0] == (
         f"held out: {len(held_out)} pairs; left out of the others as they are like these: {len(left_out)}"
     )
+    warns = [
+        note.startswith(f"warning: {len(left_out) / len(frame):.0%} of the pairs are left out") for note in notes[1:]
+    ]
+    assert warns == [True] * (len(left_out) > 0.3 * len(frame))
 
 
 def test_pairs_at_the_ends_of_a_chain_of_shared_texts_are_not_divided(tmp_path):
@@ -264,7 +289,7 @@ def test_bad_rows_are_counted_and_named(tmp_path):
     file = tmp_path / "pairs.csv"
     rows = ["1,open a file,It is opened.,", "1,open a file,It is opened.,", "2,close it,,", "3,same,Same,"]
     rows += ["4,lock,A lock is taken.,It is free.", "4,unlock,A lock is freed.,", "5,start,A lock is taken.,", "6"]
-    file.write_text("\n".join(["id,question,answer,negative", *rows]) + "\n")
+    file.write_text("\n".join(["query_id,question,answer,negative", *rows]) + "\n")
     notes = []
     pairs = cleaned(table_pairs(file, None, None, DETECTED, []), file, notes)
     assert pairs["query"].tolist() == ["open a file", "start"]
@@ -274,8 +299,9 @@ def test_bad_rows_are_counted_and_named(tmp_path):
         "left out: equal sides: 1 (first: row 5)",
         "left out: a pair a second time: 1 (first: row 3)",
         "left out: an id that another query has: 2 (first: row 6)",
+        "warning: 75% of the pairs are left out, for these reasons; correct the rows",
     ]
-    with pytest.raises(ValueError, match=r"of passages \('text' was named\), among id, question"):
+    with pytest.raises(ValueError, match=r"of passages \('text' was named\), among query_id, question"):
         list(table_pairs(file, "text", None, DETECTED, []))
 
 

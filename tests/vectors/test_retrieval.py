@@ -1,5 +1,6 @@
 """BM25 and the figures of a search, beside plain Python written from their definitions."""
 
+import json
 import math
 from collections import Counter
 
@@ -10,11 +11,13 @@ import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
+from bert import REPOSITORY
 from bert.labels.metrics import METRICS
 from bert.vectors.pairs import cleaned, table_pairs
 from bert.vectors.retrieval import DEPTH, bm25, cosines, found
 from bert.vectors.task import figures_of, scored, searched
 from data.text.encodings import DETECTED
+from tests.support import oracle_retrieval
 
 WORDS = ["Lock", "lock", "tree", "TREE", "Ärger", "ärger", "x7", "!?", "木", "東京", "カナ"]
 TEXTS = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
@@ -214,3 +217,15 @@ def test_what_pairs_share_counts_for_their_own_queries_alone(tmp_path_factory, r
     nothing = [[False] * len(passages)] * len(queries)
     wanted = {name: np.mean(each) for name, each in search_figures(scores, answers, nothing, 10).items()}
     assert figures_of(np.array(scores), scored(frame), frame)(np.arange(len(queries))) == pytest.approx(wanted)
+
+
+def test_figures_of_shared_repeated_and_several_answers_are_those_of_sentence_transformers(tmp_path):
+    """As its InformationRetrievalEvaluator computed them: `tests.support.oracle_retrieval` has the recording."""
+    record = json.loads((REPOSITORY / "tests/golden/libraries/retrieval.json").read_text())
+    frame = table(tmp_path, oracle_retrieval.rows())
+    queries, passages = scored(frame)["query"].tolist(), searched(frame).passage.tolist()
+    assert (len(queries), len(passages)) == (record["queries"], record["passages"])
+    scores = oracle_retrieval.vectors(queries) @ oracle_retrieval.vectors(passages).T
+    found = figures_of(scores, scored(frame), frame)(np.arange(len(queries)))
+    assert found == pytest.approx(record["figures"]), "sentence-transformers"
+    assert 0.3 < found["recall_at_1"] < 0.95 and found["recall_at_10"] < 1, "a search that is neither perfect nor empty"

@@ -8,7 +8,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import run_vectors
-from bert.conversion.model_description import VectorForm, read_usage
+from bert.conversion.task_file import read_usage
+from bert.conversion.usage import VectorForm
 from bert.runtime.paddle_api import static
 from tests.glue.test_glue import WORDS, weights  # noqa: F401
 from tests.support import tiny
@@ -30,8 +31,12 @@ def test_a_resumed_training_is_the_same_and_finds_more_than_words(weights, tmp_p
         numbers = rng.choice(len(WORDS) // 2 - 1, 4, replace=False) * 2
         rows.append(",".join(" ".join(WORDS[number + shift] for number in numbers) for shift in (0, 1)) + ",")
     (tmp_path / "pairs.csv").write_text("\n".join(rows) + "\n")
+    tokens = (weights / "vocab.txt").read_text().split("\n")
+    tokens[-3:-1] = "q", ":"  # of the prefix; these two words are in no pair
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens))
     training = (
-        f"--pairs {tmp_path}/pairs.csv --model {weights} --batch-size 8 --global-batch-size 24 --max-steps 60 "
+        f"--pairs {tmp_path}/pairs.csv --model {weights} --vocab-file {tmp_path}/vocab.txt "
+        "--batch-size 8 --global-batch-size 24 --max-steps 60 "
         "--learning-rate 0.004 --max-seq-length 16 --num-steps-per-checkpoint 30 --query-prefix q: --shortest-vector 16"
     )
     whole = run(tmp_path / "whole", training)

@@ -80,8 +80,8 @@ class TaggedDataSettings(TaskDataSettings):
     predict_file: MayDiffer[Path | None] = Field(
         None, description="words to predict tags for; its own tags are ignored"
     )
-    word_column: int = Field(0, description="column of the word, from 0; -1 is the last")
-    tag_column: int = Field(-1, description="column of the tag")
+    word_column: int = Field(0, description="column of the word, from 0; -1 is the last; of CoNLL-U 1")
+    tag_column: int = Field(-1, description="column of the tag; of CoNLL-U also NER=TAG in MISC")
     tag_scheme: Literal["iob1", "iob2", "iobes"] | None = Field(
         None, description="tag scheme of the files; none: detected, and IOB2 for --do-predict, which reads no tags"
     )

@@ -1,6 +1,7 @@
 """Read and write files of tagged words in CoNLL-2003's format.
 
 One word per line with its tag in the last column, blank lines between sentences, -DOCSTART- lines between documents.
+Files in CoNLL-U are recognised by their numbers of words.
 """
 
 import math
@@ -10,17 +11,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
+from bert.finetuning.ner import conllu
 from bert.finetuning.ner.tags import SCHEMES, Scheme, Span, detect_scheme, read_spans, split_tag, write_tags
 from bert.finetuning.text_files import text_lines
 from data.text.encodings import DETECTED, Decoding
 
+if TYPE_CHECKING:  # not for --help
+    import numpy as np
+
 DOCUMENT_START = "-DOCSTART-"
 _BLANKS = re.compile(r"[ \t]+")  # no other white space: published words contain U+00A0 and U+0085
-_COMMENT, _TAG = re.compile(r"#[ \t]"), re.compile(r"O|[A-Z]-.+")
+_COMMENT = re.compile(r"#[ \t]")
 _SAMPLED_LINES = 10_000  # by which the columns of a file are recognised
 
 
@@ -29,14 +32,15 @@ class TaggedText:
     """n words and s sentences of a file."""
 
     lines: list[str]  # without line ends
-    line_numbers: np.ndarray  # int64 [n], index of each word's line in `lines`
+    line_numbers: "np.ndarray"  # int64 [n], index of each word's line in `lines`
     words: list[str]  # n words
-    sentence_offsets: np.ndarray  # int64 [s + 1]; sentence i is words[sentence_offsets[i]:sentence_offsets[i + 1]]
-    document_of_sentence: np.ndarray  # int64 [s], ascending from 0
+    sentence_offsets: "np.ndarray"  # int64 [s + 1]; sentence i is words[sentence_offsets[i]:sentence_offsets[i + 1]]
+    document_of_sentence: "np.ndarray"  # int64 [s], ascending from 0
     spans: list[Span] | None  # the entities; None for a file without tags
     scheme: Scheme  # the tag scheme of the file; without tags, the one to write
     warnings: Sequence[str] = ()
     comments: int = 0  # lines
+    not_words: Sequence[int] = ()  # lines of CoNLL-U that are ranges or empty nodes
 
     def __len__(self) -> int:
         """The number of sentences."""
@@ -49,8 +53,10 @@ class TaggedText:
         """The tag of every word."""
         return write_tags(spans, len(self.words), scheme, self.sentence_offsets[:-1].tolist())
 
-    def document_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+    def document_bounds(self) -> "tuple[np.ndarray, np.ndarray]":
         """int64 [s] each: the first word of the document of every sentence, and the end (exclusive)."""
+        import numpy as np
+
         first = np.searchsorted(self.document_of_sentence, self.document_of_sentence, "left")
         after = np.searchsorted(self.document_of_sentence, self.document_of_sentence, "right")
         return self.sentence_offsets[first], self.sentence_offsets[after]
@@ -90,24 +96,31 @@ def tagged_windows(
 
     Memory is bounded by the longest sentence; with `whole_documents`, by the longest document.
     """
-    window, form, notes = _Window(), _form_of(path, layout.decoding), list[str]()
+    form, notes = _layout_of(path, layout), list[str]()
+    layout, window, not_words = form.layout, _Window(), 0
     inside = begins_document = False
     for number, line in enumerate(text_lines(path, layout.decoding, notes), start=1):
         columns = _columns(line, form.by_tabs)
-        is_other = len(columns) != form.width or (layout.tagged and not _TAG.fullmatch(columns[-1]))
+        is_other = len(columns) != form.width or (layout.tagged and not conllu.TAG.fullmatch(columns[-1]))
         is_comment = not inside and is_other and _COMMENT.match(line) is not None  # not a word #
         is_word = bool(line.strip(" \t")) and not line.startswith(DOCUMENT_START) and not is_comment
+        is_other_token = is_word and form.is_conllu and not conllu.is_word(columns)
+        is_word &= not is_other_token
         begins_document |= line.startswith(DOCUMENT_START)
         window.comments += is_comment
         if is_word and not inside:
             is_full = len(window.starts) >= most_sentences or window.characters >= most_characters
             if is_full and (begins_document or not whole_documents):
-                yield window.text(path, layout, types)
+                yield window.text(path, layout, types, form.is_conllu)
                 window = _Window(number - 1)
             window.documents.append(window.documents[-1] + begins_document if window.documents else 0)
             window.starts.append(len(window.rows))
             begins_document = False
-        inside = is_word
+        if is_other_token:
+            window.not_words.append(len(window.lines))
+            not_words += 1
+        else:
+            inside = is_word
         if is_word:
             if len(columns) != form.width:
                 separators = "tabs alone" if form.by_tabs else "spaces or tabs"
@@ -120,16 +133,20 @@ def tagged_windows(
             window.numbers.append(len(window.lines))
         window.lines.append(line)
         window.characters += len(line)
-    last = window.text(path, layout, types)
+    if not_words:
+        notes.append(f"{path}: CoNLL-U: {not_words:,} ranges and empty nodes are no words")
+    last = window.text(path, layout, types, form.is_conllu)
     yield replace(last, warnings=(*notes, *last.warnings))
 
 
-class _Form(NamedTuple):
+class _FileLayout(NamedTuple):
     """How most words of a file are written."""
 
     by_tabs: bool  # tabs alone separate columns
     width: int  # columns
     example: int  # number of the first such line
+    layout: ConllFormat  # with the columns of CoNLL-U, if it is that
+    is_conllu: bool = False
 
 
 def _columns(line: str, by_tabs: bool) -> list[str]:
@@ -138,21 +155,84 @@ def _columns(line: str, by_tabs: bool) -> list[str]:
     return _BLANKS.split(line.strip(" \t"))
 
 
-def _form_of(path: Path, decoding: Decoding) -> _Form:
-    """Tabs alone separate columns unless fewer lines would then have equally many."""
-    counts, examples = (Counter[int](), Counter[int]()), (dict[int, int](), dict[int, int]())
-    for number, line in enumerate(islice(text_lines(path, decoding, []), _SAMPLED_LINES), start=1):
-        if line.strip(" \t") and not line.startswith((DOCUMENT_START, "# ", "#\t")):
-            for by_tabs in (False, True):
-                width = len(_columns(line, by_tabs))
-                counts[by_tabs][width] += 1
-                examples[by_tabs].setdefault(width, number)
-    best, most = _Form(False, 0, 0), 0
-    for by_tabs in (False, True):
-        for width, count in counts[by_tabs].most_common(1):
-            if count >= most and (width > 1 or not by_tabs):
-                best, most = _Form(by_tabs, width, examples[by_tabs][width]), count
-    return best
+class _Sample:
+    """Counts of the first lines of a file, split at tabs alone or at spaces too."""
+
+    def __init__(self, by_tabs: bool) -> None:
+        self.by_tabs = by_tabs
+        self.widths, self.examples = Counter[int](), dict[int, int]()
+        self.words = self.numbers = self.tagged = self.sentences = self.first_numbers = 0
+        self.number = self.other = ""  # examples of a word column and of the last column
+
+    def add(self, number: int, line: str, is_first: bool, layout: ConllFormat) -> None:
+        """Count a line; is_first: of a sentence."""
+        columns = _columns(line, self.by_tabs)
+        self.widths[len(columns)] += 1
+        self.examples.setdefault(len(columns), number)
+        self.words += 1
+        self.sentences += is_first
+        self.first_numbers += is_first and columns[0].partition("-")[0] in ("0.1", "1")
+        if conllu.ID.fullmatch(columns[0]):
+            self.numbers += 1
+            self.number = self.number or columns[0]
+        if -len(columns) <= layout.tag_column < len(columns):
+            value = columns[layout.tag_column]
+            self.tagged += conllu.has_tag(value)
+            self.other = self.other or value
+
+    def are_numbered(self) -> bool:
+        """Whether the first column has the numbers of the words of each sentence."""
+        return conllu.are_mostly(self.numbers, self.words) and conllu.are_mostly(self.first_numbers, self.sentences)
+
+
+def _layout_of(path: Path, layout: ConllFormat) -> _FileLayout:
+    """Tabs alone separate columns unless fewer lines would then have equally many.
+
+    Raises:
+        ValueError: the column of words holds numbers, or a file in CoNLL-U has no tags.
+    """
+    samples, names, is_first = (_Sample(False), _Sample(True)), list[str](), True
+    for number, line in enumerate(islice(text_lines(path, layout.decoding, []), _SAMPLED_LINES), start=1):
+        is_word = bool(line.strip(" \t")) and not line.startswith((DOCUMENT_START, "# ", "#\t"))
+        names = names or conllu.named_columns(line)
+        if is_word:
+            for sample in samples:
+                sample.add(number, line, is_first, layout)
+        is_first = not is_word
+    best, most, chosen = _FileLayout(False, 0, 0, layout), 0, samples[0]
+    for sample in samples:
+        for width, count in sample.widths.most_common(1):
+            if count >= most and (width > 1 or not sample.by_tabs):
+                best, most = _FileLayout(sample.by_tabs, width, sample.examples[width], layout), count
+                chosen = sample
+    return _with_columns(path, best, chosen, names)
+
+
+def _with_columns(path: Path, form: _FileLayout, sample: _Sample, names: Sequence[str]) -> _FileLayout:
+    """The form with the columns of CoNLL-U, if the file is that."""
+    layout = form.layout
+    is_of_numbers = layout.word_column in (0, -form.width) and conllu.are_mostly(sample.numbers, sample.words)
+    columns = conllu.columns_of(names, form.width) if sample.are_numbered() else None
+    if columns is None:
+        if is_of_numbers and form.width > 2 and sample.words > 2:
+            raise ValueError(
+                f"{path}:{form.example}: column 0 holds numbers ({sample.number!r}), not words; pass --word-column 1, "
+                "or the number of the column with the words, from 0"
+            )
+        return form
+    if layout.tagged and columns.tag == layout.tag_column and not sample.tagged:
+        raise ValueError(
+            f"{path}:{form.example}: the last column of CoNLL-U ({sample.other[:60]!r}) has no entity tags in "
+            f"the first {sample.words:,} lines: neither B-PER nor NER=B-PER; name their column with --tag-column"
+        )
+    return form._replace(
+        layout=replace(
+            layout,
+            word_column=columns.word if is_of_numbers else layout.word_column,
+            tag_column=columns.tag if layout.tag_column == -1 else layout.tag_column,
+        ),
+        is_conllu=True,
+    )
 
 
 @dataclass
@@ -167,8 +247,9 @@ class _Window:
     documents: list[int] = field(default_factory=list)  # its document
     characters: int = 0
     comments: int = 0
+    not_words: list[int] = field(default_factory=list)
 
-    def text(self, path: Path, layout: ConllFormat, types: Sequence[str] | None) -> TaggedText:
+    def text(self, path: Path, layout: ConllFormat, types: Sequence[str] | None, is_conllu: bool = False) -> TaggedText:
         if not self.rows:
             raise ValueError(
                 f"{path} has no words: {len(self.lines)} lines, all blank or {DOCUMENT_START}; copy or download it "
@@ -182,6 +263,8 @@ class _Window:
             if len(self.rows[0]) == 1:
                 raise ValueError(f"{path}:{self._line(0)}: one column, {words[0]!r}; a tag is needed after each word")
             tags = self._column(path, layout.tag_column, "tag")
+            if is_conllu:
+                tags = [*map(conllu.entity_tag, tags)]
             self._check_tags(path, tags, types)
             spans = read_spans(tags, self.starts)
             scheme, misfits = detect_scheme(tags, self.starts, (layout.scheme,) if layout.scheme else SCHEMES)
@@ -190,10 +273,14 @@ class _Window:
                     f"{path}: {misfits} of {len(tags)} tags are not in {scheme} (known schemes: {', '.join(SCHEMES)}); "
                     "they are read by the rules of the CoNLL scorer"
                 )
+        import numpy as np
+
         numbers, offsets, documents = (
             np.array(values, np.int64) for values in (self.numbers, [*self.starts, len(words)], self.documents)
         )
-        return TaggedText(self.lines, numbers, words, offsets, documents, spans, scheme, warnings, self.comments)
+        return TaggedText(
+            self.lines, numbers, words, offsets, documents, spans, scheme, warnings, self.comments, self.not_words
+        )
 
     def _column(self, path: Path, column: int, what: str) -> list[str]:
         width = len(self.rows[0])
@@ -228,6 +315,8 @@ def predicted_lines(text: TaggedText, spans: Sequence[Span]) -> bytes:
     For a tagged text, the last two columns are the input of the CoNLL scorers.
     """
     lines = [f"{line} O" if line.startswith(DOCUMENT_START) else line for line in text.lines]
+    for number in text.not_words:
+        lines[number] += "\t_" if "\t" in lines[number] else " _"
     for number, tag in zip(text.line_numbers.tolist(), text.tags(spans, text.scheme), strict=True):
         lines[number] += ("\t" if "\t" in lines[number] else " ") + tag
     return ("\n".join(lines) + "\n").encode()

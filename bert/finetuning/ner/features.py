@@ -65,8 +65,8 @@ def _pieces(tokenizer: TextTokenizer, text: TaggedText, limit: int) -> tuple[np.
     """The pieces of all words, int64 [words + 1] offsets, and counts; every word has 1 to `limit` pieces."""
     ids, offsets = tokenizer.encode_words(text.words)
     lengths = np.diff(offsets)
-    kept = np.clip(lengths, 1, limit)
-    starts = offsets_of(kept)
+    num_pieces = np.clip(lengths, 1, limit)
+    starts = offsets_of(num_pieces)
     pieces = np.full(starts[-1], tokenizer.vocabulary.id_of("[UNK]"), ids.dtype)
     present = np.minimum(lengths, limit)
     pieces[ragged_indices(starts[:-1], present)] = ids[ragged_indices(offsets[:-1], present)]

@@ -18,9 +18,10 @@ from bert.finetuning.ner.conll import TaggedText
 from bert.finetuning.ner.tags import Span
 from bert.tokenization.segmentation import UNSPACED, cutter
 
-_MARKS = "".join(c for c in map(chr, range(0x300, 0xFE30)) if unicodedata.category(c)[0] == "M") + "\u200c\u200d"
+_JOINERS = "\u200c\u200d"
+_COMBINING_MARKS = "".join(c for c in map(chr, range(0x300, 0xFE30)) if unicodedata.category(c)[0] == "M") + _JOINERS
 _ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # each Chinese or Japanese character is a word
-_LETTER = rf"(?:[^\W_{_ALONE}]|[{_MARKS}])"  # or a digit; vowel signs and accents belong to letters
+_LETTER = rf"(?:[^\W_{_ALONE}]|[{_COMBINING_MARKS}])"  # or a digit; vowel signs and accents belong to letters
 _OTHER = r"[^\s\u200b]"  # U+200B separates words
 _PIECES = re.compile(rf"[{_ALONE}]|({_LETTER}+)|{_OTHER}")
 # As in CoNLL-2003: punctuation stands alone, but not inside a word (U.N., 1,000.5, well-known, O'Brien); the genitive

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.conversion.model_description import Usage
+from bert.conversion.usage import Usage
 from bert.finetuning.loader import UNLABELLED
 from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weights
 from bert.finetuning.ner.config import TaggingConfig
@@ -141,8 +141,8 @@ class TaggingTask(RunnableTask):
         guessed = [frequent.get(word, OUTSIDE) for word in text.words]
 
         def f1(spans: list[Span]) -> Metrics:  # of sentences
-            found = (gold & {*spans}, gold, spans)
-            counts = [np.histogram([span.start for span in some], text.sentence_offsets)[0] for some in found]
+            span_sets = (gold & {*spans}, gold, spans)
+            counts = [np.histogram([span.start for span in some], text.sentence_offsets)[0] for some in span_sets]
             return lambda rows: {"f1": 2 * counts[0][rows].sum() / max(1, (counts[1] + counts[2])[rows].sum())}
 
         plain = f1(read_spans(guessed, text.sentence_offsets[:-1].tolist()))

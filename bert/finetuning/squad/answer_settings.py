@@ -2,11 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from bert.config.settings_base import MayDiffer
+from bert.config.settings_base import MayDiffer, ReadWith
 from bert.files import json_of
 from bert.finetuning.normalization_settings import NormalizationSettings
 
@@ -25,7 +25,7 @@ class ReaderSettings(NormalizationSettings):
     )
     max_answer_length: MayDiffer[int] = Field(30, ge=1, description="longest answer, in tokens")
     version_2_with_negative: bool = Field(False, description="questions may have no answer, as in SQuAD 2.0")
-    null_score_diff_threshold: MayDiffer[float] = Field(
+    null_score_diff_threshold: Annotated[MayDiffer[float], ReadWith("version_2_with_negative")] = Field(
         0.0, description="predict no answer if its score exceeds the best answer's by more than this"
     )
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from bert.config.entry_point import EntryPoint, Rule
 from bert.config.flags import is_on
 from bert.config.settings_base import MayDiffer
-from bert.conversion.model_description import READER_FILE
+from bert.conversion.usage import READER_FILE
 from bert.files import unset_variable
 from bert.finetuning.config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings, implied_settings
 from bert.finetuning.inquiries import inquiries

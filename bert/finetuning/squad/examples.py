@@ -159,7 +159,7 @@ def _load(path: Path, decoding: Decoding, notes: list[str]) -> _File:
             problem = "nested too deeply to be SQuAD"
         raise ValueError(f"{path}: {at.replace(' column', ', column')}: {problem}; {remedy}")
     if error["type"] != "missing":
-        _fail(path, place, f"is {_shown(value)}: {error['msg']}", "correct or remove the entry")
+        _fail(path, place, f"is {_value_text(value)}: {error['msg']}", "correct or remove the entry")
     _fail(path, place[:-1], f"has no {place[-1]!r}", "add it, or remove the entry")
 
 
@@ -197,7 +197,7 @@ def _check_question(
     if not identity:
         problem, remedy = "an empty id", _OWN_ID
     elif identity in places:
-        problem, remedy = f"the id of {_shown_place(places[identity])}", _OWN_ID
+        problem, remedy = f"the id of {_place_text(places[identity])}", _OWN_ID
     elif is_impossible and not version_2:
         problem, remedy = "the mark is_impossible, as in SQuAD 2.0", "pass --version-2-with-negative"
     elif is_impossible and answers:
@@ -218,15 +218,15 @@ def _check_question(
 
 
 def _fail(path: Path, place: _Place, problem: str, remedy: str) -> NoReturn:
-    raise ValueError(f"{path}: {_shown_place(place)} {problem}; {remedy}")
+    raise ValueError(f"{path}: {_place_text(place)} {problem}; {remedy}")
 
 
-def _shown_place(place: _Place) -> str:
+def _place_text(place: _Place) -> str:
     """("data", 0, "paragraphs", 2) -> "data.0.paragraphs.2"; () -> "the file"."""
     return ".".join(map(str, place)) or "the file"
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """The value as JSON, truncated to 60 characters."""
     if isinstance(value, (list, dict)):
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"

@@ -25,7 +25,7 @@ _OF_A_WORD = re.compile(r"[^\W_\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u3
 _SPARE = 3  # spans kept in each window for each answer that is listed, because several may have the same text
 
 
-class Candidate(NamedTuple):
+class AnswerCandidate(NamedTuple):
     """A possible answer to a question.
 
     Attributes:
@@ -55,7 +55,7 @@ class Predictions:
 
     answers: dict[str, str]  # the predicted text; "" for no answer
     best_answers: dict[str, str]
-    n_best: dict[str, list[Candidate]]  # candidates, best first; at least one
+    n_best: dict[str, list[AnswerCandidate]]  # candidates, best first; at least one
     null_odds: dict[str, float]  # score of no answer minus score of the best answer; empty unless version_2
 
     def n_best_as_json(self) -> dict[str, list[dict[str, Any]]]:
@@ -84,7 +84,7 @@ def predict(
         # A question is unanswerable only if all windows agree: no answer has its lowest score over them.
         cls = features.offsets[rows]
         nulls = [(float(start), float(end)) for start, end in zip(start_logits[cls], end_logits[cls], strict=True)]
-        null = Candidate("", 0.0, *min(nulls, key=sum), 0, 0)
+        null = AnswerCandidate("", 0.0, *min(nulls, key=sum), 0, 0)
         text = predictions.best_answers[question.id] = candidates[0].text if candidates else ""
         if settings.version_2_with_negative:
             best = candidates[0].score if candidates else _NOTHING
@@ -105,7 +105,7 @@ def _best_answers(
     start_logits: np.ndarray,
     end_logits: np.ndarray,
     settings: ReaderSettings,
-) -> list[Candidate]:
+) -> list[AnswerCandidate]:
     """The n best answers of different texts in the windows `rows`, best first; equal scores in text order."""
     begins = features.offsets[rows] + features.first_lengths[rows]
     lengths = features.offsets[rows + 1] - begins - 1
@@ -131,13 +131,15 @@ def _best_answers(
     first_logits, last_logits = (
         logits[places[token]].astype(np.float64) for logits, token in ((start_logits, first), (end_logits, last))
     )
-    candidates: dict[str, Candidate] = {}
+    candidates: dict[str, AnswerCandidate] = {}
     for index in np.argsort(-(first_logits + last_logits), kind="stable").tolist():
         start, end = int(features.token_starts[tokens[first[index]]]), int(features.token_ends[tokens[last[index]]])
         start, end = _whole_words(context, start, end)
         text = context[start:end]
         if text not in candidates:
-            candidates[text] = Candidate(text, 0.0, float(first_logits[index]), float(last_logits[index]), start, end)
+            candidates[text] = AnswerCandidate(
+                text, 0.0, float(first_logits[index]), float(last_logits[index]), start, end
+            )
             if len(candidates) == settings.n_best_size:
                 break
     return list(candidates.values())
@@ -177,7 +179,7 @@ def _has_maximum_context(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return result
 
 
-def _with_probabilities(candidates: list[Candidate]) -> list[Candidate]:
+def _with_probabilities(candidates: list[AnswerCandidate]) -> list[AnswerCandidate]:
     scores = np.array([candidate.score for candidate in candidates])
     weights = np.exp(scores - scores.max())
     return [

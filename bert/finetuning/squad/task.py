@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bert.conversion.model_description import READER_FILE, Usage
+from bert.conversion.usage import READER_FILE, Usage
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, json_ends
 from bert.finetuning.run import RunnableTask
 from bert.finetuning.squad.config import SquadConfig

@@ -8,7 +8,7 @@ import pyarrow as pa
 from bert.arrays.ragged import numpy_array
 from bert.samples.formats.shard_writer import (
     WORD_COLUMN,
-    Description,
+    ShardDescription,
     check_columns,
     check_mask_counts,
     check_positions,
@@ -23,11 +23,11 @@ _IDS = [pa.large_list(kind) for kind in (pa.uint16(), pa.int32())]
 _TYPES = {"input_ids": _IDS, "first_length": [pa.uint16()], "is_random_next": [pa.bool_()]}
 
 
-def describe(path: Path) -> Description:
+def describe(path: Path) -> ShardDescription:
     with pa.memory_map(str(path)) as source:
         table = _to_table(source)
         longest = int(table.lengths().max(initial=0))
-        return Description(len(table), longest, table.masks is not None, table.continues is not None)
+        return ShardDescription(len(table), longest, table.masks is not None, table.continues is not None)
 
 
 def read(data: bytes, strings: TokenStrings) -> SampleTable:

@@ -12,7 +12,7 @@ import numpy as np
 
 from bert.arrays.ragged import offsets_of
 from bert.samples.formats.arrow import check_values
-from bert.samples.formats.shard_writer import REMEDY, Description, refuse
+from bert.samples.formats.shard_writer import REMEDY, ShardDescription, refuse
 from bert.samples.sample_table import SampleTable, StaticMasks
 from bert.tokenization.token_strings import TokenStrings
 
@@ -23,12 +23,12 @@ DATASETS = (*_ROW_DATASETS, *_MASK_DATASETS, _LABELS)
 WIDTHS = {_ROW_DATASETS: 0, _MASK_DATASETS: 0, (_LABELS,): 1}  # values of a sample; 0: as many as the first has
 
 
-def describe(path: Path) -> Description:
+def describe(path: Path) -> ShardDescription:
     """The number of samples, without their lengths; ValueError if a dataset is missing or of a wrong type or shape."""
     import h5py  # only users of such shards need it
 
     with h5py.File(path, "r") as file:
-        return Description(len(_datasets(file)["input_ids"]), 0, masked=True)
+        return ShardDescription(len(_datasets(file)["input_ids"]), 0, masked=True)
 
 
 def read(data: bytes, strings: TokenStrings) -> SampleTable:
@@ -116,14 +116,14 @@ def _datasets(file: Any) -> dict[str, Any]:
             f"{', '.join(DATASETS)}: make it again"
         )
     rows, masks = datasets["input_ids"].shape, datasets["masked_lm_positions"].shape
-    of_labels = [rows[:1], (*rows[:1], 1)]
+    shapes_of = dict.fromkeys(_ROW_DATASETS, [rows]) | dict.fromkeys(_MASK_DATASETS, [(*rows[:1], *masks[1:])])
+    shapes_of_labels = [rows[:1], (*rows[:1], 1)]
     for name, data in datasets.items():
         if data.nbytes > (1 << 20) + 2000 * max(1, data.id.get_storage_size()):  # chunks not stored read as zeros
             raise ValueError(f"{name} would take {data.nbytes} bytes and stores far fewer; {REMEDY}")
         if data.dtype.kind not in "iub":
             raise ValueError(f"{name} are of type {data.dtype}, they must be integers; {REMEDY}")
-        shapes = [rows] if name in _ROW_DATASETS else [(*rows[:1], *masks[1:])] if name in _MASK_DATASETS else of_labels
-        if len(rows) != 2 or len(masks) != 2 or data.shape not in shapes:
+        if len(rows) != 2 or len(masks) != 2 or data.shape not in shapes_of.get(name, shapes_of_labels):
             raise ValueError(
                 f"{name} has the shape {data.shape}, input_ids {rows}, masked_lm_positions {masks}; they must have one "
                 f"row per sample, {' and '.join(_ROW_DATASETS)} one width, {' and '.join(_MASK_DATASETS)} one width, "

@@ -12,7 +12,7 @@ from bert.arrays.ragged import numpy_array, offsets_of, ragged_indices
 from bert.samples.formats.shard_writer import (
     MASK_COLUMNS,
     WORD_COLUMN,
-    Description,
+    ShardDescription,
     check_columns,
     check_mask_counts,
     check_positions,
@@ -26,12 +26,14 @@ _TYPES = {"A": [pa.string()], "B": [pa.string()], "is_random_next": [pa.bool_()]
 _HEADER_BYTES = 128  # of np.save, for an array of one dimension
 
 
-def describe(path: Path) -> Description:
+def describe(path: Path) -> ShardDescription:
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         names = check_parquet_schema(file.schema_arrow).names
         # Not from the footer's statistics: they have no checksum, and damaged ones end the process.
         lengths = numpy_array(file.read(["num_tokens"], use_threads=False).column(0).combine_chunks(), "num_tokens")
-        return Description(len(lengths), int(lengths.max(initial=0)), MASK_COLUMNS[0] in names, WORD_COLUMN in names)
+        return ShardDescription(
+            len(lengths), int(lengths.max(initial=0)), MASK_COLUMNS[0] in names, WORD_COLUMN in names
+        )
 
 
 def check_parquet_schema(schema: pa.Schema) -> pa.Schema:

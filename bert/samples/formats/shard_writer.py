@@ -21,7 +21,7 @@ REMEDY = "the shard is damaged or written by another program: make it again"
 
 
 @dataclass(frozen=True)
-class Description:
+class ShardDescription:
     """The facts of a shard that need no decoding; has_words: it records the words that a word segmenter found."""
 
     num_samples: int
@@ -45,7 +45,7 @@ def check_columns(schema: pa.Schema, types: Types, mask_types: Sequence[list], w
     for name, kinds in types.items():
         kind = schema.field(name).type if name in schema.names else "missing"
         chosen.append((name, kind if kind in kinds else kinds[-1]))
-        if kind not in kinds and _plain(kind) not in map(_plain, kinds):
+        if kind not in kinds and _content_type(kind) not in map(_content_type, kinds):
             raise ValueError(
                 f"column {name!r} is {kind}, it must be {' or '.join(map(str, kinds))}; of {', '.join(types)} it "
                 f"has {', '.join(schema.names)}: make it with {shell_command('data.preprocess_bert_pretrain')}"
@@ -53,12 +53,12 @@ def check_columns(schema: pa.Schema, types: Types, mask_types: Sequence[list], w
     return pa.schema(chosen)
 
 
-def _plain(kind: Any) -> str:
+def _content_type(kind: Any) -> str:
     """What a type holds, however polars, pandas and others store it."""
     if isinstance(kind, pa.DictionaryType):
-        return _plain(kind.value_type)
+        return _content_type(kind.value_type)
     if isinstance(kind, (pa.ListType, pa.LargeListType)):
-        return f"list of {_plain(kind.value_type)}"
+        return f"list of {_content_type(kind.value_type)}"
     return re.sub(r"^u?int\d+$", "integer", str(kind).removeprefix("large_").removesuffix("_view"))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from crc32c import crc32c
 
 from bert.samples.formats.hdf5 import DATASETS, WIDTHS, table_of
-from bert.samples.formats.shard_writer import REMEDY, Description
+from bert.samples.formats.shard_writer import REMEDY, ShardDescription
 from bert.samples.sample_table import SampleTable
 from bert.tokenization.token_strings import TokenStrings
 
@@ -39,7 +39,7 @@ message_type {
 """
 
 
-def describe(path: Path) -> Description:
+def describe(path: Path) -> ShardDescription:
     """The number of samples, by the lengths of the records alone."""
     with path.open("rb") as file:
         size, end, num_samples = path.stat().st_size, 0, 0
@@ -49,7 +49,7 @@ def describe(path: Path) -> Description:
             num_samples += 1
     if end != size:
         raise ValueError(f"record {num_samples - 1}: the file ends inside of it; copy it again")
-    return Description(num_samples, 0, masked=True)
+    return ShardDescription(num_samples, 0, masked=True)
 
 
 def read(data: bytes, strings: TokenStrings) -> SampleTable:

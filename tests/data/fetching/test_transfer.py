@@ -142,7 +142,7 @@ def test_two_processes_do_not_write_one_file(tmp_path, capsys):
 
 def test_a_full_disk_stops_it_and_what_came_is_resumed(tmp_path, monkeypatch):
     with monkeypatch.context() as context:
-        context.setattr("bert.reporting.progress.tqdm.update", full_disk)
+        context.setattr("tqdm.tqdm.update", full_disk)
         with pytest.raises(OSError, match="No space left"):
             get(Served(DATA), tmp_path)
     assert names(tmp_path) == {".file.bin.part"}

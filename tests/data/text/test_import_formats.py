@@ -46,7 +46,7 @@ READ = {
     "lines.jsonl": (b'{"text": "Line."}\n', {"lines:1": "Line."}),
 }
 LEFT_OUT = {
-    "slides.ppt": (b"%PDF-1.4", "is an office document that is not read; save it as docx"),
+    "slides.ppt": (b"%PDF-1.4", "is a presentation, which is not read; save it as pdf"),
     "letter.docx": (b"PK\x03\x04", "is damaged or cut off (File is not a zip file)"),
     "letter.docx.gz": (gzip.compress(b"PK"), "is compressed docx; unpack it"),
     "all.zip": (b"PK\x03\x04", "is an archive; unpack it"),
@@ -345,6 +345,21 @@ def test_a_table_without_its_column_is_refused(content, problem):
         ("<nav><a>Menu</a><button>x<main><p>The text.", "The text."),
         ("<nav><h1>Site</h1><ul><li>Home</ul></nav><p>The text.", "The text."),
         ("<template><article>no</article></template><nav><p>no</p></nav>yes", "yes"),
+        (
+            "<p><u>F</u>ile un<u>believ</u>able wo<tt>rd</tt> 20<time>24</time> Word<o:p></o:p>s",
+            "File unbelievable word 2024 Words",
+        ),
+        (
+            "Donau<wbr>dampf<wbr/>schiff in<var>n</var>er <my-mark>a</my-mark>b <label>c</label>d e<img src=x>f",
+            "Donaudampfschiff inner ab cd ef",
+        ),
+        ("<ruby>\u6771<rp>(</rp><rt>tou</rt><rp>)</rp>\u4eac<rt>kyou</ruby>x <ruby>a<rt>b<p>c", "\u6771\u4eacx a c"),
+        (
+            "<dt>one<dd>two<h2>three</h2>four<figcaption>five</figcaption>six<option>seven",
+            "one two three four five six seven",
+        ),
+        ('<?xml version="1.0"?><row><name>Ann</name><text>T<hi>ex</hi>t</text></row>', "Ann Text"),
+        ('<?xml version="1.0"?><!DOCTYPE html><html><body><p>wo<tt>r</tt><x-y>d</x-y>', "word"),
     ],
 )
 def test_html_loses_its_markup_wherever_the_pieces_are_cut(html, text):

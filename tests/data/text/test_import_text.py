@@ -21,6 +21,7 @@ from bert.exit_codes import BAD_INPUT, NOT_SAVED
 from data import import_text
 from data.text import compression, importing
 from data.text import lddl_writer as source_files
+from data.text.compression import CHUNK_BYTES
 from data.text.deduplication import SeenDocuments
 from data.text.encodings import Encoding, detect, lines
 from data.text.lddl_reader import list_sources, numbered_documents, plan_blocks
@@ -154,7 +155,6 @@ def test_utf16_without_a_mark_is_detected_in_every_script():
         b"\x00".join([b"One line of text."] * 30),
         b"A\x01 text of many words. " * 9,
         CHINESE.encode() * 30 + b"\x00\x01\x02",
-        b"\x1b$B" + b"$3$l" * 30 + b"\x1b(B end. ",
         b"river her small.\r\n\x1a",
         b"a \x0e x",
     ],
@@ -265,11 +265,25 @@ def test_undecodable_bytes_are_counted_and_marked(tmp_path, capsys):
     assert documents(tmp_path / "told")["b"] == "plain \ufffd" and report["counts"]["undecodable bytes"] == 1
 
 
+def test_letters_that_are_equal_are_the_same_in_every_file(tmp_path):
+    """Also where two pieces of a long text meet, of which each is brought to its normal form alone."""
+    long_text = "x" * (CHUNK_BYTES - 1) + "e\u0301\u0323 end"
+    (tmp_path / "a.txt").write_text("Vie\u0323\u0302t of\ufb01ce Do\u00adnau \ufefb", "utf-8")
+    (tmp_path / "b.jsonl").write_text(json.dumps({"text": long_text}) + "\n" + json.dumps({"text": "plain"}) + "\n")
+    (tmp_path / "c.txt").write_text("Việt office Donau \u0644\u0627", "utf-8")
+    report = run(tmp_path / "out", "--input", tmp_path, "--deduplicate", "exact")
+    found = documents(tmp_path / "out")
+    assert found["a"] == "Việt office Donau \u0644\u0627"
+    assert found["b:1"] == "x" * (CHUNK_BYTES - 1) + "\u1eb9\u0301 end"
+    assert report["counts"]["dropped: exact duplicate"] == 1, "c"
+    assert report["counts"]["documents with letters in two code points, ligatures or soft hyphens, made NFC"] == 2
+
+
 def test_white_space_and_control_characters_leave_one_line_per_document(tmp_path):
     text = "\ufeffA\x00b\u2028c\x0bd\x0ce\x85f\u00a0g\u3000h\t i \U0001f469\u200d\U0001f4bb \u0627\u0644 e\u0301"
     (tmp_path / "a.txt").write_bytes(text.encode())
     run(tmp_path / "out", "--input", tmp_path / "a.txt")
-    assert documents(tmp_path / "out")["a"] == "Ab c d e f g h i \U0001f469\u200d\U0001f4bb \u0627\u0644 e\u0301"
+    assert documents(tmp_path / "out")["a"] == "Ab c d e f g h i \U0001f469\u200d\U0001f4bb \u0627\u0644 \u00e9"
     (block,) = plan_blocks(list_sources([tmp_path / "out"]), 1 << 20)
     assert [text.rstrip("\n") for _, text in numbered_documents(block, Counter())] == [documents(tmp_path / "out")["a"]]
 
@@ -474,7 +488,8 @@ def test_an_interrupted_import_says_so_and_leaves_nothing(tmp_path, monkeypatch,
     with monkeypatch.context() as context, pytest.raises(SystemExit) as exit_info:
         context.setattr(target, name, interrupt)
         run(tmp_path / "out", *command)
-    assert exit_info.value.code == 130 and capsys.readouterr().err.startswith("interrupted; ")
+    told, interrupted = capsys.readouterr().err.splitlines()
+    assert exit_info.value.code == 130 and told.startswith("reading ") and interrupted.startswith("interrupted; ")
     assert not (tmp_path / "out").exists()
     run(tmp_path / "out", *command)
     assert len(documents(tmp_path / "out")) == 3

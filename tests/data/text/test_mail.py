@@ -137,7 +137,7 @@ def nested(depth: int) -> bytes:
         (nested(5000), None),
         (b"Content-Type: message/rfc822\n\n" * 5000, None),
         (b"Subject: =?utf-8?b?A?= =?none?q?a?=\n\nHello.", "Hello."),
-        (b"Subject: " + b"=?utf-8?q?" * 9 + b"\n\nHello.", "=?utf-8?q ?utf-8?q? =?utf-8?q ?utf-8?q?"),
+        (b"Subject: " + b"=?utf-8?q?" * 9 + b"\n\nHello.", "=?utf-8?q?utf-8?q?"),
         (b"Content-Type: text/plain; charset=rot13\n\nHello.", "Hello."),
         (b"Content-Type: text/plain; charset=iso-2022-jp\n\n" + "川。".encode("iso-2022-jp"), "川。"),
         (b"Content-Type: text/plain; charset=iso-8859-1\n\n5 \x80 \xe9.", "5 € é."),
@@ -224,3 +224,175 @@ def test_source_code_keeps_its_lines_which_are_sentences(tmp_path):
         line = next(line for line in (tmp_path / f"out{folder[-1]}").rglob("0.txt"))
         code = "import os\u2028def f(x):\u2028return x + 1. if x else 2"
         assert code in line.read_text()
+
+
+def only_mail(content: bytes | EmailMessage, kind: str = "eml") -> str:
+    (row,) = read_mails([bytes(content)], kind, "auto", "en", Counter())
+    return " ".join(row.values["text"].split()) if row.values else row.problem
+
+
+PLAIN = b"Content-Type: text/plain; charset=%s\n\n%s\n"
+
+
+@pytest.mark.parametrize(
+    ("subject", "charset", "body"),
+    [
+        ("Grüße aus Köln", "utf-8", "Ja, für 5 €."),
+        ("Ответ на вопрос", "koi8-r", "Это так."),
+        ("会议记录", "gb2312", "镜和镕。"),
+        ("会議の①", "iso-2022-jp", "記録です。"),
+    ],
+)
+def test_a_raw_subject_is_utf8_or_in_the_encoding_of_the_text(subject, charset, body):
+    codec = {"gb2312": "gbk", "iso-2022-jp": "iso2022_jp_2004"}.get(charset, charset)
+    if charset == "iso-2022-jp":  # as Microsoft writes the circled one
+        raw = subject[:-1].encode("iso-2022-jp")[:-3] + b"-!\x1b(B"
+    else:
+        raw = subject.encode(codec)
+    for bytes_of_subject in (raw, subject.encode()):
+        content = b"Subject: Re: " + bytes_of_subject + b"\n" + PLAIN % (charset.encode(), body.encode(codec))
+        assert only_mail(content) == f"{subject} {body}"
+
+
+@pytest.mark.parametrize(
+    ("label", "text", "codec"),
+    [
+        ("windows-874", "สวัสดีครับ", "cp874"),
+        ("x-mac-cyrillic", "Привет", "mac-cyrillic"),
+        ("ks_c_5601-1987", "뷁이다", "cp949"),
+    ],
+)
+def test_the_charsets_of_parts_and_subjects_are_names_of_the_web(label, text, codec):
+    word = f"=?{label}?b?{base64.b64encode(text.encode(codec)).decode()}?="
+    assert only_mail(f"Subject: {word}\n".encode() + PLAIN % (label.encode(), text.encode(codec))) == f"{text} {text}"
+
+
+def test_the_first_alternative_that_has_text_is_read():
+    made = mail("News", " \n", 1)
+    made.add_alternative("<p>The text in <u>H</u>TML.</p>", subtype="html")
+    assert only_mail(made) == "News The text in HTML."
+    page = b"Content-Type: text/html\n\n<meta charset=euc-kr><p>" + "회의".encode("euc-kr")
+    assert only_mail(b"Subject: a\n" + page) == "a 회의"
+
+
+def forward(*inner: EmailMessage, kind: str = "mixed", own: str = "") -> bytes:
+    parts = [f"Content-Type: text/plain\n\n{own}\n".encode()] if own else []
+    parts += [b"Content-Type: message/rfc822\n\n" + bytes(one) for one in inner]
+    body = b"".join(b"--xx\n" + part + b"\n" for part in parts)
+    return f"Subject: Fwd: Look\nContent-Type: multipart/{kind}; boundary=xx\n\n".encode() + body + b"--xx--\n"
+
+
+def test_forwarded_mails_and_digests_are_read_as_mails():
+    first, second = mail("Pump", "It leaks.\n\n> old\n--\nAnn\n", 7), mail("Re: Tank", "It is full.\n", 8)
+    assert only_mail(forward(first, second, own="See below.")) == "Look See below. Pump It leaks. Tank It is full."
+    assert only_mail(forward(first)) == "Pump It leaks."
+    digest = forward(first, second, kind="digest")
+    assert only_mail(digest.replace(b"Content-Type: message/rfc822\n", b"")) == "Pump It leaks. Tank It is full."
+    assert only_mail(forward(first, kind="report", own="It was not delivered.")) == "Look It was not delivered."
+    deep = mail("Deepest", "Words.", 9)
+    for _ in range(30):
+        outer = EmailMessage()
+        outer.add_attachment(deep)
+        deep = outer
+    assert only_mail(deep) == ""  # deeper than any real mail
+
+
+HEADERS = {
+    "marked": (
+        "---------- Forwarded message ---------\nFrom: C <c@x.org>\nDate: Mon, Mar 3, 2025\nSubject: Pump\n"
+        "To: <a@x.org>\n"
+    ),
+    "outlook": (
+        "________________________________\nVon: Ann Lee\nGesendet: Montag, 3. März 2025 10:00\n"
+        "An: Bob; Carl;\n d@x.org\nBetreff: Pumpe\n"
+    ),
+    "unmarked": "De : Ann <a@x.org>\nEnvoyé : lundi 3 mars 2025\nÀ : Bob\nObjet : Pompe\n",
+    "russian": "От: Ann <a@x.org>\nДата: 3.3.2025\nКому: Bob\nТема: x\n",
+    "bold": "Begin forwarded message:\n\n*From:* C <c@x.org>\n\n*Sent:* Monday\n\n*To:* Bob\n",
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_the_headers_of_an_inline_forward_are_left_out(name):
+    above = "Begin forwarded message: " if name == "bold" else ""
+    assert only_mail(mail("Fwd: Pump", f"{HEADERS[name]}\nIt leaks.\n", 1, charset="utf-8")) in (
+        f"Pump {above}It leaks.",
+        "Pump Begin forwarded message:",
+    )
+    own = only_mail(mail("Fwd: Pump", f"Look here.\n\n{HEADERS[name]}\nIt leaks.\n", 1, charset="utf-8"))
+    assert own.removesuffix(" Begin forwarded message:") == "Pump Look here."
+    rows = "".join(
+        f"<div><b>{line.partition(':')[0]}:</b>{line.partition(':')[2]}</div>"
+        for line in HEADERS[name].splitlines()[-3:]
+    )
+    assert "a@x.org" not in only_mail(mail("Fwd: Pump", rows + "<p>It leaks.", 1, subtype="html"))
+
+
+def test_lines_that_only_look_like_headers_stay():
+    for text in (
+        "From: the hall\nWe saw a leak.\nTo: the office\nDate: Monday\nName: Ann\nPhone: 12",
+        "Subject: a pump\nDate: Monday\nTo: the office\nIt leaks.",  # nobody sent it
+        "From: the hall\nTo: the office\nIt leaks.",
+    ):
+        assert only_mail(mail("Pump", text, 1)) == "Pump " + " ".join(text.split())
+
+
+def test_a_line_of_prose_that_begins_with_from_starts_no_mail(tmp_path):
+    text = "One.\n\nFrom the beginning in 2024 we met at 10:30 each Monday 2024.\n\nFrom May 2 10:00 on, 2024."
+    box = "".join(
+        f"From {line}\nSubject: S\n\n{text}\n\n"
+        for line in (
+            "ann@x.org Mon Jan  5 10:00:00 2026",
+            "- Mon, 05 Jan 10:00:00 2026",
+            "MAILER-DAEMON Thu Feb 26 10:00:00 +0100 2026",
+            "123@xxx Mon Jan 05 10:00:00 +0000 2026",
+        )
+    )
+    rows = list(read_mails([box.encode()], "mbox", "auto", "en", Counter()))
+    assert [row.values["text"] for row in rows] == [f"S\n{text}"] * 4
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "text"),
+    [
+        (
+            "Content-Type: text/plain\nContent-Transfer-Encoding: quoted-printable",
+            "bro=  \nken and wh=\nole =3D.",
+            "broken and whole =.",
+        ),
+        ("Content-Type: text/plain\nContent-Transfer-Encoding: quoted-printable", "bro= \t\r\nken", "broken"),
+        (
+            "Content-Type: text/plain; format=flowed; delsp=yes",
+            "spl \nit in  \ntwo \n words\nend\n-- \nAnn",
+            "split in twowords end",
+        ),
+        ("Content-Type: text/plain; format=flowed", "not \nsplit", "not split"),
+        (
+            "Content-Type: application/ms-tnef; name=winmail.dat\nContent-Transfer-Encoding: base64",
+            "eJ8+",
+            "holds its text in winmail.dat",
+        ),
+        ("Content-Type: application/pkcs7-mime; name=smime.p7m", "MIAG", "is encrypted or signed in one piece"),
+    ],
+)
+def test_words_that_the_format_of_a_mail_cuts_are_whole(head, body, text):
+    assert only_mail(f"{head}\n\n{body}\n".encode()).startswith(text)
+
+
+@pytest.mark.parametrize("saved", ["utf-8-sig", "utf-16", "blank lines"])
+def test_a_mail_that_was_saved_as_text_keeps_its_headers_out(saved):
+    text = "Subject: Gr\u00fc\u00dfe\nFrom: a@x.org\nContent-Type: text/plain; charset=utf-8\n\nJa, 5 \u20ac.\n"
+    content = f"\n\n{text}".encode() if saved == "blank lines" else text.encode(saved)
+    assert only_mail(content) == "Gr\u00fc\u00dfe Ja, 5 \u20ac."
+    assert only_mail(b"\n\nNote: this is text.\n") == "Note: this is text."
+
+
+def test_the_index_files_of_a_maildir_are_no_texts(tmp_path):
+    mailbox.Maildir(tmp_path / "Mail").add(mails()[0])
+    names = ("dovecot-uidlist", "dovecot.index.log", "subscriptions", "maildirsize", "courierimapuiddb")
+    for name in names:
+        (tmp_path / "Mail" / name).write_text("3 V1 N2 words of an index\n")
+    (tmp_path / "Mail/notes.txt").write_text("Some notes.")
+    report, found = imported(tmp_path, tmp_path / "out")
+    assert sorted(found.values()) == sorted([TEXTS[0], "Some notes."])
+    assert sum("is an index of a mail program" in line for line in report["left out"]) == len(names)

@@ -58,6 +58,149 @@ def test_the_text_of_office_files_is_read(tmp_path, name, data, text):
     assert read(tmp_path / name) == [text]
 
 
+STYLES = f'''<w:styles xmlns:w="{WORD}"><w:style w:styleId="Secret"><w:rPr><w:vanish/></w:rPr></w:style>
+<w:style w:styleId="Child"><w:basedOn w:val="Secret"/></w:style>
+<w:style w:styleId="Shown"><w:basedOn w:val="Secret"/><w:rPr><w:vanish w:val="0"/></w:rPr></w:style></w:styles>'''
+
+
+def word_run(text: str, formatting: str = "") -> str:
+    return f"<w:r><w:rPr>{formatting}</w:rPr><w:t>{text}</w:t></w:r>"
+
+
+@pytest.mark.parametrize(
+    ("body", "text", "hidden"),
+    [
+        (word_run("A ") + word_run("secret ", "<w:vanish/>") + word_run("b."), "A b.", 1),
+        (word_run("A ") + word_run("shown ", '<w:vanish w:val="false"/>') + word_run("b."), "A shown b.", 0),
+        (word_run("A ") + word_run("secret ", '<w:rStyle w:val="Child"/>') + word_run("b."), "A b.", 1),
+        (word_run("A ") + word_run("x ", '<w:rStyle w:val="Shown"/>') + word_run("b."), "A x b.", 0),
+        (
+            '<w:pPr><w:pStyle w:val="Secret"/></w:pPr>' + word_run("gone") + word_run("on", '<w:vanish w:val="0"/>'),
+            "on",
+            1,
+        ),
+        (
+            "<w:pPr><w:rPr><w:vanish/></w:rPr></w:pPr>" + word_run("The mark alone is hidden."),
+            "The mark alone is hidden.",
+            0,
+        ),
+        (
+            "<w:r><w:rPr><w:vanish/></w:rPr><w:pict><w:p>"
+            + word_run("in a box")
+            + "</w:p></w:pict></w:r>"
+            + word_run("b."),
+            "b.",
+            1,
+        ),
+    ],
+)
+def test_hidden_text_of_word_is_left_out_and_counted(tmp_path, body, text, hidden):
+    document = f'<w:document xmlns:w="{WORD}"><w:body><w:p>{body}</w:p></w:body></w:document>'
+    (tmp_path / "a.docx").write_bytes(zipped({"word/document.xml": document, "word/styles.xml": STYLES}))
+    assert read(tmp_path / "a.docx", findings := Findings()) == [text]
+    assert findings.counts["hidden passages, not read"] == hidden
+
+
+def test_deleted_and_hidden_text_of_opendocument_is_left_out_and_counted(tmp_path):
+    def style(name: str, kind: str) -> str:
+        return f'<style:style style:name="{name}"><style:{kind}-properties text:display="none"/></style:style>'
+
+    names = "xmlns:office='o' xmlns:text='t' xmlns:style='s'"
+    content = (
+        f"<office:document-content {names}><office:automatic-styles>{style('T1', 'text')}{style('S1', 'section')}"
+        "</office:automatic-styles><office:body><text:tracked-changes><text:changed-region><text:deletion><text:p>gone"
+        "</text:p></text:deletion></text:changed-region></text:tracked-changes><text:p>One "
+        '<text:span text:style-name="T1">secret <text:span>too </text:span></text:span>two.</text:p>'
+        '<text:section text:style-name="S1"><text:p>hidden</text:p></text:section>'
+        '<text:p><text:hidden-paragraph text:is-hidden="true">h</text:hidden-paragraph>Three.</text:p>'
+        "</office:body></office:document-content>"
+    )
+    (tmp_path / "a.odt").write_bytes(zipped({"content.xml": content}))
+    assert read(tmp_path / "a.odt", findings := Findings()) == ["One two. Three."]
+    assert findings.counts["hidden passages, not read"] == 3 and findings.counts["deleted passages, not read"] == 1
+
+
+@needs_office
+@pytest.mark.parametrize(
+    ("body", "text", "hidden", "deleted"),
+    [
+        (r"A {\deleted gone \'e9 \u233?}b.", "A b.", 0, 1),
+        (r"A {\v secret {\b bold }\v0 shown }b.", "A shown b.", 1, 0),
+        (r"A \v secret\par more\v0 b \v\deleted x\plain y\deleted0 z.", "A b z.", 1, 1),
+        (r"{\stylesheet{\s1\v Secret;}}A \viewkind4 b.", "A b.", 0, 0),
+        (
+            r"A{\footnote \pard A {\i long} note.} b.\par C{\*\footnote Two{\v  h}.} d.",
+            "A b. C d. A long note. Two.",
+            1,
+            0,
+        ),
+        (r"A b.{\header head}{\*\annotation note}", "A b.", 0, 0),
+    ],
+)
+def test_deleted_and_hidden_text_of_rtf_is_left_out_and_footnotes_are_read(tmp_path, body, text, hidden, deleted):
+    (tmp_path / "a.rtf").write_bytes(rtf(body))
+    assert read(tmp_path / "a.rtf", findings := Findings()) == [text]
+    assert findings.counts["hidden passages, not read"] == hidden
+    assert findings.counts["deleted passages, not read"] == deleted
+
+
+def test_footnotes_of_word_are_read_and_comments_and_deletions_are_not(tmp_path):
+    def part(name: str, text: str) -> str:
+        return f'<w:{name} xmlns:w="{WORD}"><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:{name}>'
+
+    body = "<w:p><w:del><w:r><w:delText>gone</w:delText></w:r></w:del>" + word_run("One.") + "</w:p>"
+    members = {"word/document.xml": f'<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>'}
+    members |= {"word/footnotes.xml": part("footnotes", "A long note."), "word/endnotes.xml": part("endnotes", "End.")}
+    members |= {"word/comments.xml": part("comments", "c"), "word/header1.xml": part("hdr", "head")}
+    (tmp_path / "a.docx").write_bytes(zipped(members))
+    assert read(tmp_path / "a.docx", findings := Findings()) == ["One. A long note. End."]
+    assert findings.counts["deleted passages, not read"] == 1
+
+
+def test_a_chapter_declares_its_encoding_and_a_page_that_lists_chapters_is_left_out(tmp_path):
+    book = epub("One.", "X")
+    content = '<?xml version="1.0" encoding="iso-8859-1"?><html><body><p>Caf\u00e9 <u>t</u>wo.</p>'.encode("latin-1")
+    (tmp_path / "a.epub").write_bytes(book)
+    data = replaced(tmp_path / "a.epub", "OEBPS/text/c1.xhtml", content)
+    (tmp_path / "a.epub").write_bytes(data)
+    assert read(tmp_path / "a.epub") == ["One. Caf\u00e9 two."]
+    with zipfile.ZipFile(tmp_path / "a.epub") as archive:
+        package = archive.read("OEBPS/book.opf").replace(b'id="c2"', b'id="c2" properties="nav scripted"')
+    (tmp_path / "a.epub").write_bytes(replaced(tmp_path / "a.epub", "OEBPS/book.opf", package))
+    assert read(tmp_path / "a.epub") == ["Caf\u00e9 two."]
+
+
+@needs_office
+def test_hidden_sheets_rows_and_columns_are_left_out_and_counted(tmp_path):
+    from openpyxl import load_workbook
+
+    rows = [
+        ["note", "secret"],
+        *([f"A visible text that is long enough, of number {n}.", "S" * 99 + " s s s"] for n in range(5)),
+    ]
+    workbook(tmp_path / "a.xlsx", plain=rows, hidden=[["note"], ["Nobody reads this."]], more=[["note"], ["Last."]])
+    book = load_workbook(tmp_path / "a.xlsx")
+    book["hidden"].sheet_state = "veryHidden"
+    book["plain"].row_dimensions[3].hidden = book["plain"].row_dimensions[6].hidden = True
+    book["plain"].column_dimensions["B"].hidden = True
+    book.save(tmp_path / "a.xlsx")
+    texts = [f"A visible text that is long enough, of number {n}." for n in (0, 2, 3)]
+    assert read(tmp_path / "a.xlsx", findings := Findings(), text_field="note") == [*texts, "Last."]
+    counts = {name: number for name, number in findings.counts.items() if "hidden" in name}
+    assert counts == {"hidden sheets, not read": 1, "hidden rows, not read": 2, "hidden columns, not read": 1}
+    assert read(tmp_path / "a.xlsx")[:3] == texts  # the hidden column has the longest text
+    assert (
+        len(read(tmp_path / "a.xlsx", text_field="secret,note")) == 4
+        and "S" in read(tmp_path / "a.xlsx", text_field="secret")[0]
+    )
+    for sheet in book:
+        sheet.sheet_state = "hidden" if sheet.title != "plain" else "visible"
+    book["plain"].column_dimensions["A"].hidden = True
+    book.save(tmp_path / "b.xlsx")
+    with pytest.raises(NotTextError, match=r"its hidden columns \['note', 'secret'\] are read if they are named"):
+        read(tmp_path / "b.xlsx")
+
+
 def workbook(path, **sheets) -> None:
     from openpyxl import Workbook
 

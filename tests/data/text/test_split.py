@@ -126,7 +126,7 @@ def test_of_very_little_text_a_kilobyte_is_held_out_and_said(tmp_path, capsys):
         in capsys.readouterr().err
     )
     split(tmp_path / "enough", {"0": prose(rng, 100_000)}, "--held-out-fraction", "0.25")
-    assert capsys.readouterr().err == ""
+    assert "warning" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("space", [" ", ""])

@@ -14,6 +14,7 @@ from bert.tokenization.vocabulary_files import read_vocabulary
 from bert.tokenization.wordpiece import reference_tokenizer
 from data import import_text, preprocess_bert_pretrain, train_vocabulary
 from data.text.vocabulary_training import learn_vocabulary
+from tests.support.commands import refused
 
 TEXTS = {
     "de": "Im Frühling blühen viele schöne Bäume über dem Fluss. Die Vögel singen. ",
@@ -105,19 +106,20 @@ def test_scripts_without_spaces_are_cut_in_shards(source, tmp_path, capsys):
     train(folder, file)
     settings = shards(folder, tmp_path / "cut", "--vocab-file", file)
     assert settings["word_segmenter"] == "icu" and "warning" not in capsys.readouterr().err
-    settings = shards(folder, tmp_path / "whole", "--vocab-file", file, "--word-segmenter", "none")
-    assert settings["word_segmenter"] is None
-    assert "of the tokens are [UNK], most often of ที่นี่ไม่มีน้ำประปา และเด็กชอบกินขนมกับแ...;" in capsys.readouterr().err
+    with refused(r"of the tokens are \[UNK\], most often of ที่นี่ไม่มีน้ำประปา และเด็กชอบกินขนมกับแ...,.* more than 10%"):
+        shards(folder, tmp_path / "whole", "--vocab-file", file, "--word-segmenter", "none")
 
 
 def test_unknown_words_and_pairs_that_are_all_random_are_warned_of(source, tmp_path, capsys):
     (tmp_path / "vocab.txt").write_text(
-        "\n".join([*SPECIAL_TOKENS, *"im blühen viele schöne über dem die singen .".split()]) + "\n", encoding="utf-8"
+        "\n".join([*SPECIAL_TOKENS, *"im blühen viele schöne über dem die singen fluss frühling vögel .".split()])
+        + "\n",
+        encoding="utf-8",
     )
     settings = shards(source("de"), tmp_path / "s", "--vocab-file", str(tmp_path / "vocab.txt"))
     assert (settings["lowercase"], settings["strip_accents"]) == (True, False)
     err = capsys.readouterr().err
-    assert "28.7% of the tokens are [UNK], most often of Bäume Fluss Frühling Vögel 0 1 10" in err
+    assert "7.4% of the tokens are [UNK], most often of Bäume 0 1 10" in err
     TEXTS["one"] = "Nobody in the town had seen the heron before.\n\n"
     folder = source("one", "blank-line")
     train(folder, tmp_path / "v.txt")

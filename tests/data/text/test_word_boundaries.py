@@ -18,7 +18,7 @@ from bert.tokenization import segmentation
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.tokenization.wordpiece import WordPieceTokenizer
 from data import preprocess_bert_pretrain
-from data.balance_shards import balance
+from data.preprocessing.balancing import balance
 from data.text import word_boundaries
 from data.text.sentences import tokenize_documents
 from data.text.word_boundaries import encode_words, word_segmenter

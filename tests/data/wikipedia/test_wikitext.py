@@ -174,12 +174,65 @@ def test_every_row_of_the_table_shows_its_parameters(language):
         ("Jest tu. Ur. {{x}} w Rzymie.", "pl", "Jest tu.", 1),
         ("町である。{{x}}それに住む。川。{{x}}", "ja", "町である。それに住む。川。", 0),
         ("町である。東{{x}}に住む。川。", "ja", "町である。川。", 1),
+        ("הסופר נולד ב{{תאריך|5|3|1970}}, בתל אביב. הוא גר שם.", "he", "הוא גר שם.", 1),
+        ("הוא גר ב־{{x}} בתל אביב. ירושלים (ב{{ערבית|x}}) היא עיר.", "he", "ירושלים היא עיר.", 1),
+        ("הספר{{הערה|x}} ישן. כן.", "he", "הספר ישן. כן.", 0),
+        ("كتب و{{إنج|x}} رواية. ثم ذهب{{بحاجة لمصدر}}.", "ar", "ثم ذهب.", 1),
+        ("ዝናብ በ{{x}} ዘነበ። ልጆቹ ቤት ቆዩ።", "am", "ልጆቹ ቤት ቆዩ።", 1),
+        ("Dia lahir ke{{tgl|5}} di sana. Ia pergi{{butuh rujukan}}.", "id", "Ia pergi.", 1),
+        ("Látta a{{hiv|x}} parton. Elment a boltba{{x}}.", "hu", "Elment a boltba.", 1),
+        ("Joki on 5{{x}} pitkä. Se on vanha.", "fi", "Se on vanha.", 1),
+        ("O {{x}}'da idi. Nehir eski.", "tr", "Nehir eski.", 1),
+        ("It is 25{{degC}}. It is non{{foo|linear}}. It runs.", "en", "It runs.", 2),
     ],
 )
 def test_a_sentence_around_an_unknown_template_is_dropped_and_counted(markup, language, text, dropped):
     counts = Counter()
     assert prose_of(markup, SITE, language, counts) == [text]
     assert counts.total() == dropped
+
+
+@pytest.mark.parametrize(
+    ("markup", "language", "paragraphs", "counts"),
+    [
+        (
+            "They included {{quote|a b}} Anna Lee states it.",
+            "en",
+            ["Anna Lee states it."],
+            {"paragraphs dropped: no sentence ends there": 1},
+        ),
+        ("Er sagte dies. {{Zitat|Ja.}} Dann ging er.", "de", ["Er sagte dies.", "Dann ging er."], {}),
+        (
+            "The boat is old. It has 5 masts",
+            "en",
+            ["The boat is old."],
+            {"paragraphs cut behind their last sentence": 1},
+        ),
+        (f"{REST}\n\nThe church of St. Mary", "en", [REST], {"paragraphs dropped: no sentence ends there": 1}),
+    ],
+)
+def test_what_is_left_out_of_paragraphs_is_counted(markup, language, paragraphs, counts):
+    found = Counter()
+    assert prose_of(markup, SITE, language, found) == paragraphs
+    assert {name: number for name, number in found.items() if number} == counts
+
+
+@pytest.mark.parametrize(
+    ("language", "number", "written"),
+    [
+        ("hi", "12345", "12,345"),
+        ("hi", "1234567.5", "12,34,567.5"),
+        ("hi", "123456", "1,23,456"),
+        ("cs", "12345", "12 345"),
+        ("tr", "1234", "1.234"),
+        ("hu", "1234", "1234"),
+        ("fi", "-12345,5", "-12 345,5"),
+        ("ko", "1234567", "1,234,567"),
+        ("en", "999", "999"),
+    ],
+)
+def test_numbers_are_grouped_as_the_wiki_of_a_language_does(language, number, written):
+    assert template_text(f"formatnum:{number}", language) == written
 
 
 @pytest.mark.parametrize(

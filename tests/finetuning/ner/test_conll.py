@@ -100,6 +100,74 @@ def test_tags_that_break_their_scheme_are_counted(tmp_path):
     assert wanted.scheme == "iob1" and "2 of 7 tags are not in iob1" in wanted.warnings[0]
 
 
+def conllu(*rows: str) -> str:
+    """Lines of ten columns: each row is an id, a word and the value of MISC."""
+    lines = ["\t".join([*row.split(" ")[:2], *["_"] * 7, row.split(" ")[2]]) if row else "" for row in rows]
+    return "# sent_id = 1\n# text = x\n" + "\n".join(lines) + "\n"
+
+
+CONLLU = conllu(
+    "1 Anna B-PER",
+    "2 va O",
+    "3-4 au _",
+    "3 \u00e0 O",
+    "4 le O",
+    "5 Louvre B-LOC",
+    "5.1 vide _",
+    "",
+    "1-2 du _",
+    "1 de O",
+    "2 le O",
+)
+
+
+@pytest.mark.parametrize("in_misc", [False, True])
+def test_conllu_is_read_by_its_own_rules(tmp_path, in_misc):
+    content = CONLLU
+    if in_misc:
+        for tag, value in (("B-PER", "SpaceAfter=No|NER=B-PER"), ("B-LOC", "ner=B-LOC"), ("\tO\n", "\t_\n")):
+            content = content.replace(tag, value)
+    text = read_tagged_text(write(tmp_path, content, "a.conllu"))
+    assert text.words == ["Anna", "va", "\u00e0", "le", "Louvre", "de", "le"]
+    assert text.sentence_offsets.tolist() == [0, 5, 7]
+    assert text.spans == [Span("PER", 0, 1), Span("LOC", 4, 5)] and text.comments == 2
+    assert "3 ranges and empty nodes are no words" in " ".join(text.warnings)
+    named = read_tagged_text(write(tmp_path, content, "a.conllu"), ConllFormat(word_column=1))
+    assert named.words == text.words
+    plain = read_tagged_text(write(tmp_path, content, "b.conllu"), ConllFormat(tagged=False))
+    assert plain.words == text.words
+    lines = predicted_lines(plain, text.spans).decode()
+    again = read_tagged_text(write(tmp_path, lines, "c.conllu"))
+    assert (again.words, again.spans) == (text.words, text.spans)
+    assert {line.count("\t") for line in lines.splitlines() if line[:1].isdigit()} == {10}
+
+
+def test_the_columns_of_conllu_plus_are_those_that_it_names(tmp_path):
+    rows = "1\tNOUN\tAnna\tB-PER\t_\n2\tVERB\tva\tO\t_\n3-4\t_\tau\t_\t_\n3\tADP\t\u00e0\tO\tx\n"
+    text = read_tagged_text(write(tmp_path, "# global.columns = ID UPOS FORM EWT:NER MISC\n" + rows, "a.conllup"))
+    assert text.words == ["Anna", "va", "\u00e0"] and text.spans == [Span("PER", 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("content", "phrases"),
+    [
+        (conllu("1 Anna SpaceAfter=No", "2 va _"), ["'SpaceAfter=No'", "neither B-PER nor NER=B-PER", "--tag-column"]),
+        ("1 Anna B-PER\n2 va O\n\n1 Bob B-PER\n2 va O\n", [":1: column 0 holds numbers ('1')", "--word-column 1"]),
+        ("0 4 Anna B-PER\n5 7 va O\n8 9 a O\n", [":1: column 0 holds numbers ('0')", "--word-column 1"]),
+    ],
+)
+def test_a_guessed_column_that_holds_no_words_or_tags_is_refused(tmp_path, content, phrases):
+    with pytest.raises(ValueError) as error:
+        read_tagged_text(write(tmp_path, content))
+    assert all(phrase in str(error.value) for phrase in phrases), str(error.value)
+
+
+def test_words_that_are_numbers_are_read_where_there_is_no_other_column(tmp_path):
+    assert read_tagged_text(write(tmp_path, "1984 B-DATE\n2001 B-DATE\n12 O\n")).words == ["1984", "2001", "12"]
+    with_words = "1984 NUM B-DATE\nwas VB O\na DT O\n"
+    assert read_tagged_text(write(tmp_path, with_words)).words == ["1984", "was", "a"]
+
+
 HOSTILE = {
     "fewer columns": (
         "Anna NNP I-PER\nsaw\n",

@@ -81,17 +81,21 @@ def test_predictions_are_in_the_files_form_and_score_what_was_said(trained):
 
 @pytest.mark.long
 def test_plain_text_is_scored_beside_words_and_cut_as_the_training_was(weights, tmp_path, capsys):  # noqa: F811
-    for name, place in (("train", "/w7/w8"), ("dev", "/w3/w8")):
+    tokens = (weights / "vocab.txt").read_text().split("\n")
+    tokens[-4:-1] = "see", "/", "."
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens))
+    for name, place in (("train", "/wa7/wa8"), ("dev", "/wa3/wa8")):
         (tmp_path / f"{name}.conll").write_text(f"see\tO\n{place}\tB-PATH\n.\tO\n\n" * 40)
     run_tagger(
         tmp_path,
         f"--train-file {tmp_path}/train.conll --eval-file {tmp_path}/dev.conll --epochs 6 --learning-rate 0.004 "
-        f"--batch-size 10 --from-pretrained-params {weights} --max-seq-length 24 --output-dir {tmp_path}/out",
+        f"--batch-size 10 --from-pretrained-params {weights} --vocab-file {tmp_path}/vocab.txt --max-seq-length 24 "
+        f"--output-dir {tmp_path}/out",
     )
     summary = json.loads((tmp_path / "out/ner/summary.json").read_text())
     assert summary["eval_f1"] == summary["eval_plain_text_f1"] == 1
-    (found,) = load_model(tmp_path / "out").predict(["see /w1/w2/w3."])
-    assert [entity["text"] for entity in found["entities"]] == ["/w1/w2/w3"]
+    (found,) = load_model(tmp_path / "out").predict(["see /wa1/wa2/wa3."])
+    assert [entity["text"] for entity in found["entities"]] == ["/wa1/wa2/wa3"]
     assert "near zero" not in capsys.readouterr().out
 
 

@@ -183,7 +183,7 @@ def damaged(content: dict, rng: random.Random) -> bytes:
 
 
 def test_damaged_files_are_read_or_refused_in_words(tmp_path):
-    """FAULTS.md, row 24: 60 files (500 with BERT_FULL_FAULTS=1) become features or raise ValueError."""
+    """Row 24 in tests/README.md: 60 files (500 with BERT_FULL_FAULTS=1) become features or raise ValueError."""
     from bert.finetuning.squad.answer_settings import ReaderSettings
     from bert.finetuning.squad.features import build_features
     from tests.finetuning.squad.test_features import VOCABULARY

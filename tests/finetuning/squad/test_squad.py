@@ -8,7 +8,7 @@ import pytest
 
 import run_squad
 from bert.checkpoints import directories as checkpoint_files
-from bert.conversion.model_description import Usage
+from bert.conversion.usage import Usage
 from bert.finetuning.squad.answer_settings import ReaderSettings
 from bert.finetuning.squad.config import SquadConfig
 from bert.finetuning.squad.examples import read_squad

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from bert.launching.process_runner import start_process
+from bert.launching.processes import start_process
 from tests.gpu.selftest.machine import Machine
 
 

@@ -11,7 +11,7 @@ from bert import REPOSITORY
 from bert.doctor.facts import Gpu, gpus
 from bert.launching.ranks import num_gpus
 from bert.planning.hardware import Hardware
-from bert.planning.parts import Part, load_parts
+from bert.planning.hardware_parts import HardwarePart, load_parts
 from bert.runtime.topology import visible_devices
 
 PACKAGES = ("paddlepaddle-gpu", "paddlepaddle", "numpy", "safetensors", "pyarrow")
@@ -50,7 +50,7 @@ class Machine:
         return Hardware(name, parts[name], 1, num_ranks) if name else None
 
 
-def part_name(gpu: Gpu, parts: dict[str, Part]) -> str | None:
+def part_name(gpu: Gpu, parts: dict[str, HardwarePart]) -> str | None:
     """The part whose words are all in the card's name; of several, the one with the closest memory."""
     fitting = []
     for name, part in parts.items():

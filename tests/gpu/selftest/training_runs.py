@@ -14,8 +14,7 @@ import pytest
 from bert.config.run_file import RUN_FLAG, run_file_content
 from bert.config.training_settings import derive
 from bert.jobs.making import Products
-from bert.launching.ranks import Ranks
-from bert.launching.start_training import ranks_command
+from bert.launching.ranks import Ranks, ranks_command
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.preparation import quickstart_steps
 from bert.pretraining.recipes import RECIPES

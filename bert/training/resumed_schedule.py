@@ -11,7 +11,8 @@ import logging
 from bert.checkpoints.progress import Progress
 from bert.config.training_settings import TrainingConfig
 from bert.files import read_json
-from bert.model.optimization import APPLIED_UPDATES, Schedule, load_schedule
+from bert.model.learning_rate_schedule import Schedule
+from bert.model.optimization import APPLIED_UPDATES, load_schedule
 from bert.training.devices import Device
 
 logger = logging.getLogger(__name__)

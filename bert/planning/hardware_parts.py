@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field, ValidationError
 
 from bert.config.automatic import AMPERE, CPU, DeviceFeatures
@@ -35,7 +34,7 @@ class Efficiency(Settings):
     network: float = Field(gt=0, le=1)
 
 
-class Part(Settings):
+class HardwarePart(Settings):
     """One device: a GPU, or a CPU core. Units as in hardware_parts.yaml."""
 
     device: Literal["cpu", "gpu"] = "gpu"
@@ -89,8 +88,10 @@ def part_of(device_name: str) -> str | None:
     return next(complete, next(iter(of_model), None))
 
 
-def load_parts(path: Path = PARTS_FILE) -> dict[str, Part]:
+def load_parts(path: Path = PARTS_FILE) -> dict[str, HardwarePart]:
     """The table of parts."""
+    import yaml  # not for --help
+
     try:
         table = yaml.safe_load(path.read_text(encoding="utf-8"))
         defaults, parts = dict(table["defaults"]), dict(table["parts"])
@@ -102,10 +103,10 @@ def load_parts(path: Path = PARTS_FILE) -> dict[str, Part]:
         ) from None
 
 
-def _part(name: str, values: dict[str, Any], defaults: dict[str, Any]) -> Part:
+def _part(name: str, values: dict[str, Any], defaults: dict[str, Any]) -> HardwarePart:
     values["efficiency"] = {**defaults["efficiency"], **values["efficiency"]}
     try:
-        return Part.model_validate(values)
+        return HardwarePart.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(

@@ -3,7 +3,7 @@
 import pytest
 
 from bert.config.training_settings import derive
-from bert.training.schedule import schedule_of
+from bert.training.resumed_schedule import schedule_of
 from tests.support import runs, tiny
 
 

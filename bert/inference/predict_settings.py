@@ -1,0 +1,166 @@
+"""The settings of run_predict.py: the input, what to do with it, and the output. This module loads no Paddle."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from bert.config.flags import Flag
+from bert.config.setting_errors import SettingsWithRules
+from bert.config.settings_base import Settings
+from bert.inference.rows import RowForm
+from bert.inference.settings import ModelSettings
+from data.text.encodings import Decoding
+
+if TYPE_CHECKING:  # Paddle takes a second to load
+    from bert.inference.trained_model import TrainedModel
+
+_LAYERS = re.compile(r"-?\d{1,4}(,-?\d{1,4})*")
+
+
+class InputSettings(Settings):
+    """The files of texts, and how they are read."""
+
+    files: Annotated[tuple[Path, ...], Flag(is_positional=True, placeholder="FILE", default_text="standard input")] = (
+        Field((), description="files of lines")
+    )
+    input_format: Literal["auto", "text", "tsv", "csv", "jsonl"] = Field(
+        "auto", description="of the lines; auto: by name and first line"
+    )
+    text_column: str | None = Field(None, description="column of the text in a table; none: as in the training")
+    text_pair_column: str | None = Field(None, description="column of the second text, if there are two")
+    header: bool | None = Field(
+        None, description="the first line of a CSV or TSV names the columns; none: as in the training"
+    )
+    encoding: str | None = Field(
+        None, description="of the files, such as cp1250; none: as in the training where they are not UTF-8, or detected"
+    )
+    language: Annotated[str | None, Flag(hidden_aliases=("--lang",))] = Field(
+        None, description="of the text, by which code pages are told apart"
+    )
+
+    def is_resumable(self) -> bool:
+        """Whether the inputs can be read again from the place where an interruption left them."""
+        return bool(self.files) and all(path.is_file() for path in self.files)
+
+    def row_form(self, model: "TrainedModel") -> RowForm:
+        """Where the texts are in the rows of the files."""
+        columns = tuple(name for name in (self.text_column, self.text_pair_column) if name is not None)
+        decoding = Decoding.of(self, model.opened.usage)
+        return model.row_form(self.input_format, [columns] if columns else (), decoding)
+
+    def input_mistakes(self) -> Iterator[str]:
+        for path in self.files:
+            if not _is_file_or_pipe(path):
+                yield f"FILE {path} must be an existing file; check the path"
+        if self.text_pair_column and not self.text_column:
+            yield f"text_pair_column={self.text_pair_column} needs text_column; pass --text-column"
+        try:
+            Decoding.of(self)
+        except ValueError as error:
+            yield str(error)
+
+
+class PredictionSettings(Settings):
+    """What to do with the texts; without any of these, what the model's head is for."""
+
+    nearest: str | None = Field(
+        None, description="a text whose nearest texts in --in FILE are shown; or, alone, the FILE of --in"
+    )
+    in_: Path | None = Field(
+        None,
+        description="find what is nearest to each line of the input in a file: lines, a table, or a .npy of --encode",
+    )
+    show: Path | None = Field(
+        None,
+        description="show what the model can do with a text, a file or a folder: masked words and nearest sentences",
+    )
+    layers: str | None = Field(
+        None, description="with --encode: layers whose states are joined, as -1,-2; -1 is the last, 0 the embeddings"
+    )
+    pooling: Literal["none", "mean", "cls", "max"] | None = Field(
+        None,
+        description="with --encode: how the tokens' states become a vector; none: tokens and a vector of each; without "
+        "it as the model was trained, else mean",
+    )
+
+
+class OutputSettings(Settings):
+    """Where the results go, and in which form."""
+
+    output: Path | None = Field(
+        None,
+        description="write to a file; the same command resumes. A .csv, .tsv or .parquet gets the columns of the input "
+        "and those of the results, a .npy vectors (and a .npy.json, which says of what), another JSON lines",
+    )
+    escape_formulas: bool = Field(
+        False, description="in a CSV or TSV, put ' before what a spreadsheet would run as a formula (=, +, -, @)"
+    )
+    batch_size: int = Field(32, ge=1, description="sequences that run at a time")
+
+    def output_mistakes(self) -> Iterator[str]:
+        if self.output is None:
+            return
+        if not self.output.absolute().parent.is_dir():
+            yield f"--output {self.output}: the folder does not exist; make it first"
+        if self.output.is_dir():
+            yield f"--output {self.output} is a folder; name a file in it"
+
+
+class PredictRequest(OutputSettings, PredictionSettings, InputSettings, ModelSettings, SettingsWithRules):
+    """All settings of a prediction, checked."""
+
+    def output_format(self) -> str:
+        """csv, tsv, parquet, npy or jsonl, by the name of --output; standard output is CSV if the input is."""
+        if self.output is not None:
+            suffix = self.output.suffix.lower().removeprefix(".")
+            return suffix if suffix in ("csv", "tsv", "parquet", "npy") else "jsonl"
+        is_csv = self.input_format == "csv" or (self.input_format == "auto" and self.files)
+        return "csv" if is_csv and all(".csv" in path.suffixes for path in self.files) else "jsonl"
+
+    def writes_vectors(self) -> bool:
+        """Whether the results are vectors of the texts; a search uses vectors and writes texts."""
+        return self.task == "encoder" and self.in_ is None
+
+    def vector_arguments(self) -> dict[str, Any]:
+        """The arguments of `load_model` that decide what a vector is; none for another task."""
+        if self.task != "encoder":
+            return {}
+        layers = [int(layer) for layer in self.layers.split(",")] if self.layers else []
+        return {"layers": layers, "pooling": self.pooling}
+
+    def _mistakes(self) -> Iterator[str]:
+        yield from self.input_mistakes()
+        yield from self._search_mistakes()
+        if self.show and (self.files or self.in_ or self.output):
+            yield "--show prints what the model can do; omit FILE, --nearest and --output"
+        yield from self.output_mistakes()
+        if self.output and self.output.resolve() in (path.resolve() for path in self.files):
+            yield f"--output {self.output} is an input, which it would replace; name another file"
+        yield from self._vector_mistakes()
+
+    def _search_mistakes(self) -> Iterator[str]:
+        if self.in_ and not _is_file_or_pipe(self.in_):
+            flag = "--in" if self.nearest else "--nearest"  # --nearest FILE alone is --in FILE
+            more = "" if self.nearest else ", or name what to search for this text: --in FILE"
+            yield f"{flag} {self.in_} must be an existing file; check the path{more}"
+        if self.nearest is not None and (not self.nearest.strip() or not self.in_ or self.files or self.output):
+            yield f"--nearest {self.nearest!r} needs a text and --in FILE, without another FILE and --output"
+        if self.in_ and self.task != "encoder":
+            yield f"--nearest compares sentence vectors; omit --task {self.task}"
+
+    def _vector_mistakes(self) -> Iterator[str]:
+        if self.layers and not _LAYERS.fullmatch(self.layers):
+            yield f"layers={self.layers} must be numbers with commas between them; pass --layers -1,-2"
+        if (self.layers or self.pooling) and not self.writes_vectors():
+            yield "--layers and --pooling are for vectors; pass --encode, and omit --nearest"
+        if self.output_format() == "npy" and not self.writes_vectors():
+            yield f"--output {self.output} is for vectors; pass --encode, or name a .jsonl file"
+        if self.output_format() == "npy" and self.pooling == "none":
+            yield f"--output {self.output} has a vector for each line; name a .jsonl, or another --pooling"
+
+
+def _is_file_or_pipe(path: Path) -> bool:
+    return path.exists() and not path.is_dir()

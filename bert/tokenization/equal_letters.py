@@ -1,0 +1,92 @@
+"""The normal form of a text: letters that are equal to a reader have the same code points, and so the same tokens.
+
+`normal_form` is for texts that are read; `equalizing` gives the library's rules for the tokenizer, which meets texts of
+any origin. Both make NFC (Unicode's composed form), write ligatures as letters, and leave out marks that show nothing.
+The import alone folds the presentation forms of Arabic letters, which PDF files have: a hundred rules more would make
+the tokenizer of other libraries ten times slower.
+"""
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from unicodedata import category, normalize
+
+import numpy as np
+
+if TYPE_CHECKING:  # the library is loaded where a text is tokenised
+    from tokenizers.normalizers import Normalizer
+
+UNSEEN = "\u00ad\u2060\ufeff"  # soft hyphen, word joiner, byte order mark inside a text: no part of a word
+_LATIN_LIGATURES = [chr(code) for code in range(0xFB00, 0xFB07)]  # ff fi fl ffi ffl st st
+# Ligatures of Latin, Armenian and Hebrew; forms and ligatures of Arabic, without the signs for whole phrases.
+_FORMS = re.compile(f"[{UNSEEN}\ufb00-\ufb06\ufb13-\ufb17\ufb4f-\ufdf9\ufe70-\ufefc]")
+_CARRIERS = " \u0640"  # below the form of a vowel sign that stands alone
+_FINAL_SIGMA = r"(?<=[\p{Lu}\p{Ll}])Σ(?![\p{Lu}\p{Ll}])"  # Unicode's rule, but for marks between the letters
+# A stroke through <, = and > makes one letter of what are else marks; all of these have three bytes of UTF-8.
+_STRUCK = {f"{mark}\u0338".encode(): normalize("NFC", f"{mark}\u0338").encode() for mark in "<=>"}
+_STROKE = "\u0338".encode()
+
+
+def normal_form(text: str) -> str:
+    """The text in NFC, ligatures and presentation forms as their letters, without characters that show nothing."""
+    if text.isascii():
+        return text
+    if _FORMS.search(text):
+        text = _FORMS.sub(lambda form: _letters(form[0]), text)
+    return normalize("NFC", text)
+
+
+@lru_cache(maxsize=None)
+def _letters(form: str) -> str:
+    letters = "" if form in UNSEEN else normalize("NFKC", form)
+    return letters.lstrip(_CARRIERS) if len(letters) > 1 else letters
+
+
+def first_of_letter(text: str) -> int:
+    """Where the last letter of a text begins: it may go on, by marks or Korean vowels, in what follows the text."""
+    place = len(text) - 1
+    while place > 0 and continues_letter(text[place]):
+        place -= 1
+    return max(0, place)
+
+
+def continues_letter(character: str) -> bool:
+    """Whether NFC may join it to the character before: a mark, or the vowel or end of a Korean syllable."""
+    return character > "\u02ff" and (category(character)[0] == "M" or "\u1160" <= character <= "\u11ff")
+
+
+def equalizing(*, lowercase: bool) -> "list[Normalizer]":
+    """The rules before BERT's own, which drop UNSEEN: NFC, Latin ligatures and, lower-cased, the sigma at word ends."""
+    from tokenizers import Regex
+    from tokenizers.normalizers import NFC, Replace
+
+    ligatures = [Replace(ligature, _letters(ligature)) for ligature in _LATIN_LIGATURES]
+    return [*ligatures, NFC(), *([Replace(Regex(_FINAL_SIGMA), "ς")] if lowercase else [])]
+
+
+def struck(text: np.ndarray) -> np.ndarray:
+    """UTF-8, uint8 [n], with a stroke and <, = or > before it as one letter, in the same bytes."""
+    content = text.tobytes()
+    if _STROKE not in content:
+        return text
+    for apart, joined in _STRUCK.items():
+        content = content.replace(apart, joined)
+    return np.frombuffer(content, np.uint8)
+
+
+def with_marks(text: str, spans: Any) -> np.ndarray:
+    """int [n, 2], first characters of tokens and one past their last, with the marks that NFC joined to the last.
+
+    Args:
+        text: of the tokens, in the order of `spans`.
+    """
+    spans = np.array(spans, np.int64).reshape(-1, 2)
+    if normalize("NFC", text) == text:
+        return spans
+    followers = [*spans[1:, 0].tolist(), len(text)]
+    for span, following in zip(spans, followers, strict=True):
+        end = int(span[1])
+        while end < following and continues_letter(text[end]):
+            end += 1
+        span[1] = end
+    return spans
