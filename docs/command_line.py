@@ -1,4 +1,4 @@
-"""Hook of MkDocs: the page reference/command_line.md, made of the help of every command while the site is built."""
+"""Hook of MkDocs: the page of the command line, made of the help of every command while the site is built."""
 
 import contextlib
 import io

@@ -94,7 +94,7 @@ def run() -> str:
     boxes = [
         Box(16, 24, 190, 64, ("command line", "scripts/run_*.sh", "bert/commands"), blue),
         Box(276, 24, 190, 64, ("plan: a Job", "steps, no effects", "bert/jobs/job.py"), blue),
-        Box(536, 24, 220, 64, ("execute", "what is done is not repeated", "bert/jobs/execution.py"), blue),
+        Box(536, 24, 220, 64, ("execute", "what is done is not repeated", "bert/jobs/job.py"), blue),
         Box(16, 150, 160, 64, ("text", "any format, any language", "data/text"), green),
         Box(206, 150, 160, 64, ("vocabulary", "WordPiece", "data/train_vocabulary.py"), green),
         Box(396, 150, 160, 64, ("shards", "LDDL's format", "data/preprocessing"), green),

@@ -1,4 +1,4 @@
-"""TROUBLESHOOTING.md has a remedy for each error, and what the program prints where that is cheap to see."""
+"""docs/troubleshooting.md has a remedy for each error, and what the program prints where that is cheap to see."""
 
 import re
 

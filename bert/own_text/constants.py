@@ -97,7 +97,7 @@ TOKENS_PER_PARAMETER = 20.0
 # Tokens of text for each of those parameters: with fewer, EPOCHS do not bring enough; a rule of thumb.
 TEXT_TOKENS_PER_PARAMETER = 0.4
 EPOCHS = 40.0  # most passes over the text that still pay; BERT made about 40 (Devlin et al., 2019)
-LITTLE_TEXT = 100_000  # tokens; with fewer a language is hardly learned, and no loss can be expected (MEASUREMENTS.md)
+LITTLE_TEXT = 100_000  # tokens; below it no loss can be expected (tests/research/your_text.md)
 DROPOUT_FROM_EPOCHS = 20.0  # below it dropout only slows small models down; anchor: the quickstart has none
 DROPOUT = 0.1  # Devlin et al., 2019
 DROPOUT_COST = 1.16  # times the time of an update of a small model on a CPU; measured for the quickstart
