@@ -15,9 +15,9 @@ This page lists what was measured, what it was compared with, and the command th
 Every figure was measured on a CPU, unless its row names a GPU. Most figures are of one run with one seed. Another
 machine has other documentation to train on, and so has other figures.
 
-Below each table stand the runs behind it: commit, date, machine, command and the file with the details. The files are in
-the repository, which also has this page's data in `tests/golden/results/`. If a commit is marked with *recorded*, the
-details do not name the program; this commit wrote the figure down.
+Below each table stand the runs behind it: commit, date, machine, command and the file with the details. The files are
+in the repository, which also has this page's data in `tests/golden/results/`. If a commit is marked with *recorded*,
+the details do not name the program; this commit wrote the figure down.
 
 `.venv/bin/python docs/results.py` writes this page again.
 """
