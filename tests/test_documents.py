@@ -185,6 +185,46 @@ def test_every_documented_visualdl_command_is_without_telemetry():
     assert lines and all("--disable-telemetry" in line for line in lines), lines
 
 
+# Variables and packages
+
+_VARIABLE = re.compile(r"\bBERT_[A-Z]+(?:_[A-Z]+)*\b")
+# Variables that our commands set for the processes that they start. BERT_MODEL is a part of a path.
+_OF_OUR_PROCESSES = {
+    "BERT_CALLER",
+    "BERT_COMMAND_STARTED",
+    "BERT_EXIT_CODE_FILE",
+    "BERT_FULL_FAULTS",
+    "BERT_LAUNCHER",
+    "BERT_MODEL",
+    "BERT_QUIET_COUNTS",
+    "BERT_QUIET_STEPS",
+    "BERT_STOPPED_BY",
+    "BERT_WITHHELD",
+}
+
+
+def test_the_page_of_variables_names_those_that_the_code_reads():
+    files = [*REPOSITORY.glob("*.py"), REPOSITORY / "run.sub", REPOSITORY / "Dockerfile"]
+    files += [path for room in ("bert", "data", "scripts") for path in (REPOSITORY / room).rglob("*.py")]
+    files += (REPOSITORY / "scripts").rglob("*.sh")
+    named = {name for path in files for name in _VARIABLE.findall(path.read_text(encoding="utf-8"))}
+    assert named >= _OF_OUR_PROCESSES
+    assert set(_VARIABLE.findall(TEXTS["docs/reference/environment.md"])) == named - _OF_OUR_PROCESSES
+
+
+def test_the_page_of_security_names_the_packages_that_are_held_back():
+    """And what is known against them, as `bash scripts/sbom.sh` prints it."""
+    script = (REPOSITORY / "scripts/sbom.sh").read_text(encoding="utf-8")
+    rows = [row.split(" | ") for row in re.findall(r"^\| ([^-|].*) \|$", script, re.M)][1:]
+    shown = {row.split(" | ")[0]: row for row in re.findall(r"^\| ([^-|].*) \|$", TEXTS["docs/privacy.md"], re.M)}
+    weak = [row for row in rows if row[2] != "nothing known"]
+    assert len(weak) >= 4 and "numpy, protobuf and setuptools are held back" in TEXTS["docs/privacy.md"]
+    assert {row[0] for row in rows} - {row[0] for row in weak} == {"numpy", "protobuf", "setuptools"}
+    for package, version, known, *_ in weak:
+        identities = re.findall(r"CVE-[\d-]+|`[^`]+`", known)
+        assert [part for part in (version, *identities) if part not in shown[package]] == []
+
+
 # Pictures
 
 
