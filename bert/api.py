@@ -12,7 +12,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -89,12 +91,16 @@ def predict(model: str | Path | TrainedModel, texts: Any) -> Any:
         A dictionary of plain values for each text, in their order. A table with these values as further columns.
     Raises:
         ValueError: the model, or a text that its head cannot take.
+    Warns:
+        UserWarning: texts were longer than the model's sequences, and their ends were not read.
     """
     if not _is_table(texts):
         several = list_of_texts(texts)
         refuse_nothing(several)
-        return _loaded(model).predict(several)
-    results = _loaded(model).predict(texts.to_dict("records"))
+        with _warned_of_cut_texts(_loaded(model)) as loaded:
+            return loaded.predict(several)
+    with _warned_of_cut_texts(_loaded(model)) as loaded:
+        results = loaded.predict(texts.to_dict("records"))
     rows = [{**flat(result), **{k: v for k, v in result.items() if isinstance(v, list)}} for result in results]
     added = type(texts)(rows)
     return texts.assign(**{free_name(name, texts.columns): added[name].array for name in added.columns})
@@ -105,9 +111,12 @@ def encode(model: str | Path | TrainedModel, texts: Sequence[str]) -> np.ndarray
 
     Raises:
         ValueError: the model, or something in the list that is no text.
+    Warns:
+        UserWarning: texts were longer than the model's sequences, and their ends were not read.
     """
     several = list_of_texts(texts)
-    return _loaded(model, "encoder").encode(several)
+    with _warned_of_cut_texts(_loaded(model, "encoder")) as loaded:
+        return loaded.encode(several)
 
 
 def fill_mask(model: str | Path | TrainedModel, text: str, top_k: int = 5) -> list[list[dict[str, Any]]]:
@@ -122,6 +131,15 @@ def _loaded(model: str | Path | TrainedModel, task: str | None = None) -> Traine
     if not hasattr(model, "opened"):
         raise ValueError(f"model={model!r} must be a folder, a published name, or what load_model gives; pass one")
     return model
+
+
+@contextmanager
+def _warned_of_cut_texts(model: TrainedModel) -> Iterator[TrainedModel]:
+    """Warn the caller of a function of this module if one of the texts that are read meanwhile is cut."""
+    read, truncated = model.num_read, model.num_truncated
+    yield model
+    if line := model.cut_texts(read, truncated):
+        warnings.warn(line, stacklevel=4)  # at the caller, beyond contextlib and the function of this module
 
 
 def _is_table(value: Any) -> bool:

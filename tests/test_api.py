@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -148,6 +149,25 @@ def test_what_only_one_of_them_refuses(classifier):
         api.encode(classifier, pd.DataFrame({"text": ["a"]}))
     with pytest.raises(ValueError, match="texts=.* must have at least one text"):
         api.predict(classifier, pd.DataFrame({"text": []}))
+
+
+def test_texts_whose_ends_are_not_read_are_counted_in_a_warning(classifier):
+    """A text has [CLS] and [SEP] beside its words: 7 words are 9 tokens."""
+    model = api.load_model(classifier.opened.path, max_seq_length=8)
+    texts = ["word3 " * number for number in (1, 6, 7, 30)]
+    table = pd.DataFrame({"text": texts[2:]})
+    for call, counted in ((lambda: api.encode(model, texts), "2 of 4"), (lambda: api.predict(model, texts), "2 of 4")):
+        with pytest.warns(UserWarning, match=f"^{counted} texts were longer than 8 tokens: their ends were not read$"):
+            call()
+    with pytest.warns(UserWarning, match="^2 of 2 texts") as warned:
+        api.predict(model, table)
+    assert [each.filename for each in warned if each.category is UserWarning and "texts" in str(each.message)] == [
+        __file__
+    ]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*texts were longer")
+        api.encode(model, texts[:2])
+        api.predict(model, texts[:2])
 
 
 def test_vectors_of_no_text_have_the_models_width(classifier, filler):

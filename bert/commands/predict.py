@@ -109,12 +109,8 @@ def run(request: PredictRequest) -> int:
 
 
 def _report_cut_texts(model: "TrainedModel") -> None:
-    if model.num_truncated:
-        print(
-            f"{model.num_truncated:,} of {model.num_read:,} texts were longer than {model.max_seq_length} tokens: "
-            "their ends were not read",
-            file=sys.stderr,
-        )
+    if cut := model.cut_texts():
+        print(cut, file=sys.stderr)
 
 
 def windows_of(rows: Iterable[InputRow | None]) -> Iterator[list[InputRow]]:

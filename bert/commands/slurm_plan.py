@@ -117,7 +117,7 @@ def _limit(options: SbatchOptions, plan: LaunchPlan) -> str:
         limit = "not known (pass sbatch's --time)" if options.seconds is None else duration(options.seconds)
         return f"the time limit is {limit}; the plan above has the time of the training"
     if options.seconds is None:
-        return f"{takes or 'the time is not known'}, and the time limit is not (pass sbatch's --time)"
+        return f"{takes or 'how long the training takes is not known'}; pass sbatch's --time to see if that is enough"
     limit = duration(options.seconds)
     if needed is None:
         return f"the time limit is {limit}; how long the training takes is not known"

@@ -50,7 +50,7 @@ def talk(model: TrainedModel, lines: IO[str], out: IO[str], run: Run | None = No
                 shown = result_lines(result, previous)
                 previous = result
                 if model.num_truncated > cut_before:
-                    shown.append(f"longer than {model.max_seq_length} tokens: the end was not read")
+                    shown.append(f"longer than {model.longest_text()}: the end was not read")
             except ValueError as error:
                 shown = [str(error)]
             print("\n".join(f"  {printable(line)}" for line in shown), file=out, flush=True)

@@ -137,8 +137,8 @@ class TrainedModel:
         checked = checked_texts(list_of_texts(texts))
         if not self.opened.can_encode():
             raise ValueError(
-                f"{self.opened.path} makes no vectors: it is a kept baseline, or an export of {HEADS[self.task].noun} "
-                "without the outputs of encoder; use a checkpoint, or export it with --task encoder"
+                f"{self.opened.path} is an export of {HEADS[self.task].noun} without the outputs of encoder; use a "
+                "checkpoint, or export it with --task encoder"
             )
         if not checked:
             return np.zeros((0, self.opened.hidden_size), "float32")
@@ -168,6 +168,20 @@ class TrainedModel:
         return ValueError(
             f"this model has {HEADS[self.opened.task].noun}; {method} needs {HEADS[task].noun} ({self.opened.path})"
         )
+
+    def longest_text(self) -> str:
+        """How much of a text is read, such as "128 tokens"."""
+        return f"{self.max_seq_length} tokens"
+
+    def cut_texts(self, read: int = 0, truncated: int = 0) -> str:
+        """A line that says how many texts were longer; "" if none was.
+
+        Args:
+            read, truncated: `num_read` and `num_truncated` from which on texts count.
+        """
+        cut = self.num_truncated - truncated
+        texts = f"{cut:,} of {self.num_read - read:,} texts were longer than {self.longest_text()}"
+        return f"{texts}: their ends were not read" if cut else ""
 
     # -- for the heads
 

@@ -54,9 +54,10 @@ def own_rows(path: Path, split: Split, notes: list[str]) -> Iterator[Row]:
     try:
         table = user_table(path, TableForm(split.columns(), split.header, "cells"), decoding=split.decoding)
     except NoColumnError as error:
-        column = error.column
-        hint = suggest(str(column), map(str, error.names), f"{split.flag(column)} names the right one")
-        raise ValueError(f"{path}: {str(error).removeprefix(f'{path} has ')}; {hint}") from None
+        column, reason = error.column, f"{path}: {str(error).removeprefix(f'{path} has ')}"
+        if not error.is_repeated():
+            reason += f"; {suggest(str(column), map(str, error.names), f'{split.flag(column)} names the right one')}"
+        raise ValueError(reason) from None
     if table.delimiter and split.header and not {*map(str.lower, table.columns)} & _USUAL_NAMES:
         names = [*map(shown, table.columns[:_MAX_SHOWN_COLUMNS]), *["..."] * (len(table.columns) > _MAX_SHOWN_COLUMNS)]
         notes += [f"{path}: header: {', '.join(names)}; --no-header if this is a row"]

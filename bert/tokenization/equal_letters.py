@@ -2,24 +2,25 @@
 
 `normal_form` is for texts that are read; `equalizing` gives the library's rules for the tokenizer, which meets texts of
 any origin. Both make NFC (Unicode's composed form), write ligatures as letters, and leave out marks that show nothing.
-The import alone folds the presentation forms of Arabic letters, which PDF files have: a hundred rules more would make
-the tokenizer of other libraries ten times slower.
+The presentation forms of Arabic letters, which PDF files have, are no rule of the tokenizer: a hundred rules more would
+make that of other libraries ten times slower. `without_forms` turns them into letters before the tokenizer gets a text.
 """
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 from unicodedata import category, normalize
 
-import numpy as np
-
-if TYPE_CHECKING:  # the library is loaded where a text is tokenised
+if TYPE_CHECKING:  # both are loaded where a text is tokenised
+    import numpy as np
     from tokenizers.normalizers import Normalizer
 
 UNSEEN = "\u00ad\u2060\ufeff"  # soft hyphen, word joiner, byte order mark inside a text: no part of a word
 _LATIN_LIGATURES = [chr(code) for code in range(0xFB00, 0xFB07)]  # ff fi fl ffi ffl st st
 # Ligatures of Latin, Armenian and Hebrew; forms and ligatures of Arabic, without the signs for whole phrases.
 _FORMS = re.compile(f"[{UNSEEN}\ufb00-\ufb06\ufb13-\ufb17\ufb4f-\ufdf9\ufe70-\ufefc]")
+_RULELESS = re.compile("[\ufb13-\ufb17\ufb4f-\ufdf9\ufe70-\ufefc]")  # forms that `equalizing` has no rule for
+_MAY_BE_RULELESS = re.compile(rb"\xef[\xac-\xb7\xb9-\xbb]")  # in UTF-8
 _CARRIERS = " \u0640"  # below the form of a vowel sign that stands alone
 _FINAL_SIGMA = r"(?<=[\p{Lu}\p{Ll}])Σ(?![\p{Lu}\p{Ll}])"  # Unicode's rule, but for marks between the letters
 # A stroke through <, = and > makes one letter of what are else marks; all of these have three bytes of UTF-8.
@@ -40,6 +41,26 @@ def normal_form(text: str) -> str:
 def _letters(form: str) -> str:
     letters = "" if form in UNSEEN else normalize("NFKC", form)
     return letters.lstrip(_CARRIERS) if len(letters) > 1 else letters
+
+
+def without_forms(text: str) -> str:
+    """The text with the letters of Arabic, Armenian and Hebrew forms that `equalizing` has no rule for."""
+    if text.isascii() or not _RULELESS.search(text):
+        return text
+    return _RULELESS.sub(lambda form: _letters(form[0]), text)
+
+
+def may_have_forms(text: "np.ndarray") -> bool:
+    """Whether `without_forms` may change a text: UTF-8, uint8 [n]."""
+    return _MAY_BE_RULELESS.search(text.data) is not None
+
+
+def written_characters(text: str) -> "np.ndarray":
+    """int64 [n + 1]: of each character of `without_forms(text)`, the character of the text that it is from; its end."""
+    import numpy as np
+
+    lengths = [len(_letters(character)) if _RULELESS.match(character) else 1 for character in text]
+    return np.append(np.repeat(np.arange(len(text)), lengths), len(text))
 
 
 def first_of_letter(text: str) -> int:
@@ -64,8 +85,18 @@ def equalizing(*, lowercase: bool) -> "list[Normalizer]":
     return [*ligatures, NFC(), *([Replace(Regex(_FINAL_SIGMA), "ς")] if lowercase else [])]
 
 
-def struck(text: np.ndarray) -> np.ndarray:
+@cache
+def word_pattern() -> str:
+    r"""Regular expression of a word with the marks on its letters, which \w lacks: vowels of Hindi, accents."""
+    codes = (*range(0x300, 0x3100), *range(0xA66F, 0xAC00), *range(0xFB1E, 0xFE30))  # where the BMP has marks
+    marks = "".join(chr(code) for code in codes if category(chr(code))[0] == "M")
+    return rf"\w[\w{marks}\u200c\u200d]*"
+
+
+def struck(text: "np.ndarray") -> "np.ndarray":
     """UTF-8, uint8 [n], with a stroke and <, = or > before it as one letter, in the same bytes."""
+    import numpy as np
+
     content = text.tobytes()
     if _STROKE not in content:
         return text
@@ -74,12 +105,14 @@ def struck(text: np.ndarray) -> np.ndarray:
     return np.frombuffer(content, np.uint8)
 
 
-def with_marks(text: str, spans: Any) -> np.ndarray:
+def with_marks(text: str, spans: Any) -> "np.ndarray":
     """int [n, 2], first characters of tokens and one past their last, with the marks that NFC joined to the last.
 
     Args:
         text: of the tokens, in the order of `spans`.
     """
+    import numpy as np
+
     spans = np.array(spans, np.int64).reshape(-1, 2)
     if normalize("NFC", text) == text:
         return spans

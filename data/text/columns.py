@@ -39,6 +39,10 @@ class NoColumnError(NotTextError):
         super().__init__(message)
         self.column, self.names = column, names
 
+    def is_repeated(self) -> bool:
+        """Whether several columns have the name, so that no flag can name one of them."""
+        return self.column in self.names
+
 
 class TextColumn:
     """The text column of one table.
@@ -333,8 +337,10 @@ def places_of(names: Sequence[str], columns: Sequence[Column], optional: str | N
         elif counts[column] == 1:
             places[column] = place_of[column]
         else:
-            number = f"{counts[column]} columns" if column in counts else "no column"
-            raise NoColumnError(f"has {number} {column!r}, only {list(names[:20])}", column, names)
+            reason = f"has no column {column!r}, only {list(names[:20])}"
+            if column in counts:
+                reason = f"has {counts[column]} columns {column!r}; give each of them a name of its own"
+            raise NoColumnError(reason, column, names)
     if optional is not None and optional in counts:
         places.setdefault(optional, place_of[optional])
     return places

@@ -119,7 +119,8 @@ def _counted_reason(error: NotTextError | DamagedError) -> tuple[str, str]:
         return "damaged files left out", error.reason
     if isinstance(error, NoColumnError):
         flags = "--text-column or --id-column" if error.column else "--text-column"
-        return "files without the field left out", f"{error}; name the right one with {flags}"
+        remedy = "" if error.is_repeated() else f"; name the right one with {flags}"
+        return "files without the field left out", f"{error}{remedy}"
     if isinstance(error, TooMuchError):
         return "files that become too much left out", str(error)
     return "files that are no text left out", str(error)

@@ -99,10 +99,13 @@ def test_names_are_found_exactly_or_in_any_case():
 def test_columns_have_their_places_and_must_be_named_once():
     assert places_of(["a", "b", "c"], ["c", "a"], "b") == {"c": 2, "a": 0, "b": 1}
     assert places_of(["a", "b"], [1], "x") == {1: 1} and list(places_of(["a", "b"], ["b"], "b")) == ["b"]
-    for names, text in ((["a"], "has no column 'b', only"), (["b", "b"], "has 2 columns 'b', only")):
+    for names, text, is_repeated in (
+        (["a"], "has no column 'b', only", False),
+        (["b", "b"], "has 2 columns 'b'; give each of them a name of its own", True),
+    ):
         with pytest.raises(NoColumnError, match=text) as error:
             places_of(names, ["b"], None)
-        assert (error.value.column, error.value.names) == ("b", names)
+        assert (error.value.column, error.value.names, error.value.is_repeated()) == ("b", names, is_repeated)
 
 
 def test_a_sample_of_rows_is_bounded():
