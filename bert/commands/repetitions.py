@@ -38,7 +38,12 @@ def planned(task: str, plan: Plan, words: Sequence[str]) -> Planned:
         task: the name of the command.
         plan: of a single training.
     """
-    parser = HelpParser(prog=f"scripts/run_{task}.sh", description=__doc__, allow_abbrev=False)
+    parser = HelpParser(
+        prog=f"scripts/run_{task}.sh",
+        description=__doc__,
+        examples=("--seeds 5", "--seeds 5 --first-seed 10 --output-dir results/repeated"),
+        allow_abbrev=False,
+    )
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each task (default: 3)")
     parser.add_argument("--first-seed", type=int, default=1, help="the others follow it (default: 1)")
     parser.add_argument("--output-dir", type=Path, help="default: results/seeds/NAME, of all tasks results/scores")
