@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import importlib
 import io
+import itertools
 import json
 import os
 import re
@@ -152,6 +153,24 @@ def test_every_flag_is_explained_and_its_default_is_a_value(name):
             formatter = parser._get_formatter()
             formatter.add_arguments(actions)
             assert len(formatter.format_help().splitlines()) <= LONGEST_GROUP, (name, group.title)
+
+
+FOR_USERS = ("run_pre", "run_cl", "run_sq", "run_glue", "run_ner", "run_vec", "setup", "doctor", "docker/", "run.sub")
+
+
+@pytest.mark.parametrize("script", [name for name in SCRIPTS if name != ".ci/run"])
+def test_the_comment_of_a_script_is_a_help_text(script):
+    """--help prints it where no packages are installed."""
+    lines = (REPOSITORY / script).read_text(encoding="utf-8").splitlines()[1:]
+    comment = list(itertools.takewhile(lambda line: line.startswith("#"), lines))
+    text = "\n".join(line[2:] for line in comment if not line.startswith("#SBATCH"))
+    assert not too_wide(text), "--help would fold these lines"
+    assert not re.search(r"[Ss]ee `[^`]*--help`", text), "the comment is what --help prints"
+    path = REPOSITORY / script
+    if script.removeprefix("scripts/").startswith(FOR_USERS) and not path.is_symlink() and "_p" not in path.stem[-3:]:
+        first, _, rest = text.partition("\n\n")
+        assert first.endswith(".") and not SENTENCE_END.search(first)
+        assert len(re.findall(r"^  (?:bash|sbatch) \S+", rest, re.M)) >= 2
 
 
 def too_wide(text: str) -> list[str]:
