@@ -1,6 +1,6 @@
 """What the commands of fine-tuning share: settings, the quickstarts' data, ranks, start and results."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -9,13 +9,14 @@ from bert import REPOSITORY
 from bert.checkpoints.directories import list_steps
 from bert.commands.quickstart_data import MadeData, SampleVocabulary, quickstart_data
 from bert.config.command_line import Question, take_questions
+from bert.config.flags import flag_name
 from bert.config.setting_errors import Mistakes
 from bert.config.setting_sources import read_settings, resolve
 from bert.config.training_settings import derive
 from bert.config.unread_settings import unread_warnings
 from bert.conversion.usage import LINEAR_MODEL_FILE
 from bert.exit_codes import BAD_INPUT, OK
-from bert.files import read_json
+from bert.files import read_json, unset_variable
 from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.help_parser import wrapped
 from bert.interpreter import shell_command
@@ -73,10 +74,21 @@ def planned_of(task: FineTuningLauncher, words: Sequence[str]) -> Planned:
     with mistakes.noted():
         arguments = task.argument_settings(line)
         plan, training = _plan(task, line, arguments, flags, questions)
+    if mistakes.are_there():  # such as a model that cannot be fetched, before the files are checked
+        for mistake in _missing_files(line):
+            mistakes.add(mistake)
     mistakes.refuse()
     results = FineTuningResults(training, tuple(task.scores))
     job = Job(plan.name, training.config.run.output_dir, (training, results), plan.ranks, plan.hours)
     return Planned(line, plan.shown_in_time(parts_of_time(job)), job)
+
+
+def _missing_files(line: CommandLine) -> Iterator[str]:
+    """What `check_files` says of the files on a command line that are not there."""
+    for name in _FILES[1:]:
+        path = Path(str(line.training.get(name, "."))).expanduser()
+        if not path.exists():
+            yield f"{name}={path} must be an existing file; check {flag_name(name)}{unset_variable(path)}"
 
 
 def _plan(

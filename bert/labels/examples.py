@@ -7,6 +7,7 @@ may be skipped; the skipped lines are counted and logged.
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -121,6 +122,7 @@ class _Tally:
     lines: int = 0
     unlabelled: int = 0
     problems: int = 0
+    equal_labels: Counter[str] = field(default_factory=Counter)  # that were written in other code points
     shown: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -135,6 +137,10 @@ class _Tally:
                     remedy += f", or skip them with --max-bad-line-fraction {_rounded_up(self.problems / self.lines)}"
                 raise ValueError(f"{path}: {self.problems} of {self.lines} lines cannot be read; {remedy}. {shown}")
             warnings.append(f"{path}: {self.problems} of {self.lines} lines skipped, they cannot be read: {shown}")
+        if self.equal_labels:
+            number, (example, _) = self.equal_labels.total(), self.equal_labels.most_common(1)[0]
+            forms = "in other code points (NFD, ligatures or soft hyphens)"
+            warnings.append(f"{path}: {number:,} labels are written {forms}, and read as one, e.g. {example!r}")
         if self.unlabelled:
             warnings.append(
                 f"{path}: {self.unlabelled} of {self.lines} examples skipped: they are marked as unlabelled"
@@ -163,7 +169,10 @@ def _usable_rows(path: Path, split: Split, schema: LabelSchema, tally: _Tally) -
             row.values[split.group] = ""  # also JSON's null, and NaN of Parquet
         fields, problem = _fields(row, columns)
         if not problem and split.label is not None:
-            label = fields[num_texts] = schema.spelled(fields[num_texts].strip())  # spaces do not make another class
+            written = fields[num_texts].strip()  # spaces do not make another class
+            label = fields[num_texts] = schema.spelled(written)
+            if label != written and not written.isascii():
+                tally.equal_labels[label] += 1
             if label == schema.no_label:
                 tally.unlabelled += 1
                 continue

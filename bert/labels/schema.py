@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bert.labels.table import RowReader, Split, own_rows, shown
+from bert.tokenization.equal_letters import normal_form
 from data.text.encodings import DETECTED, Decoding
 
 if TYPE_CHECKING:  # not for --help
@@ -86,10 +87,22 @@ class LabelSchema:
         return names
 
     def spelled(self, label: str) -> str:
-        """A label as the classes spell it: JSON's true and Python's True are one."""
-        if self.labels is None or label in self.labels or label.lower() not in ("true", "false"):
+        """A label as the classes spell it: in the normal form of a text; JSON's true and Python's True are one."""
+        if self.labels is None:
+            return normal_form(label)
+        if self.separator is not None:
+            return self.separator.join(map(self._spelled, label.split(self.separator)))
+        return self._spelled(label)
+
+    def _spelled(self, label: str) -> str:
+        assert self.labels is not None
+        name = label.strip()
+        if name in self.labels:
             return label
-        return next((known for known in self.labels if known.lower() == label.lower()), label)
+        is_truth = name.lower() in ("true", "false")
+        equal = [known for known in self.labels if normal_form(known) == normal_form(name)]
+        equal += [known for known in self.labels if is_truth and known.lower() == name.lower()]
+        return equal[0] if equal else label
 
     def encode(self, labels: Sequence[str]) -> "np.ndarray":
         """int64 classes [n] or float32 numbers [n] of valid labels; of several labels, float32 0 or 1 [n, classes]."""

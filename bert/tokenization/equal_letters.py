@@ -2,8 +2,8 @@
 
 `normal_form` is for texts that are read; `equalizing` gives the library's rules for the tokenizer, which meets texts of
 any origin. Both make NFC (Unicode's composed form), write ligatures as letters, and leave out marks that show nothing.
-The import alone folds the presentation forms of Arabic letters, which PDF files have: a hundred rules more would make
-the tokenizer of other libraries ten times slower.
+The presentation forms of Arabic letters, which PDF files have, are no rule of the tokenizer: a hundred rules more would
+make that of other libraries ten times slower. `without_forms` turns them into letters before the tokenizer gets a text.
 """
 
 import re
@@ -20,6 +20,8 @@ UNSEEN = "\u00ad\u2060\ufeff"  # soft hyphen, word joiner, byte order mark insid
 _LATIN_LIGATURES = [chr(code) for code in range(0xFB00, 0xFB07)]  # ff fi fl ffi ffl st st
 # Ligatures of Latin, Armenian and Hebrew; forms and ligatures of Arabic, without the signs for whole phrases.
 _FORMS = re.compile(f"[{UNSEEN}\ufb00-\ufb06\ufb13-\ufb17\ufb4f-\ufdf9\ufe70-\ufefc]")
+_RULELESS = re.compile("[\ufb13-\ufb17\ufb4f-\ufdf9\ufe70-\ufefc]")  # forms that `equalizing` has no rule for
+_MAY_BE_RULELESS = re.compile(rb"\xef[\xac-\xb7\xb9-\xbb]")  # in UTF-8
 _CARRIERS = " \u0640"  # below the form of a vowel sign that stands alone
 _FINAL_SIGMA = r"(?<=[\p{Lu}\p{Ll}])Σ(?![\p{Lu}\p{Ll}])"  # Unicode's rule, but for marks between the letters
 # A stroke through <, = and > makes one letter of what are else marks; all of these have three bytes of UTF-8.
@@ -40,6 +42,24 @@ def normal_form(text: str) -> str:
 def _letters(form: str) -> str:
     letters = "" if form in UNSEEN else normalize("NFKC", form)
     return letters.lstrip(_CARRIERS) if len(letters) > 1 else letters
+
+
+def without_forms(text: str) -> str:
+    """The text with the letters of Arabic, Armenian and Hebrew forms that `equalizing` has no rule for."""
+    if text.isascii() or not _RULELESS.search(text):
+        return text
+    return _RULELESS.sub(lambda form: _letters(form[0]), text)
+
+
+def may_have_forms(text: np.ndarray) -> bool:
+    """Whether `without_forms` may change a text: UTF-8, uint8 [n]."""
+    return _MAY_BE_RULELESS.search(text) is not None
+
+
+def written_characters(text: str) -> np.ndarray:
+    """int64 [n + 1]: of each character of `without_forms(text)`, the character of the text that it is from; its end."""
+    lengths = [len(_letters(character)) if _RULELESS.match(character) else 1 for character in text]
+    return np.append(np.repeat(np.arange(len(text)), lengths), len(text))
 
 
 def first_of_letter(text: str) -> int:

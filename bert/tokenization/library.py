@@ -18,6 +18,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bert.arrays.ragged import offsets_of
+from bert.tokenization.equal_letters import without_forms
 from bert.tokenization.normalization import UNCASED, Normalization
 from bert.tokenization.text_process import RARE, TextProcess
 from bert.tokenization.vocabulary import Vocabulary
@@ -200,6 +201,7 @@ class LibraryTokenizer:
     def __init__(self, vocabulary: LibraryVocabulary) -> None:
         self.vocabulary = vocabulary
         self._process = vocabulary.process()
+        self._folds_forms = self._process.facts["equal letters"]
         # The model of a Unigram takes special tokens in a text for tokens, whatever the tokenizer is told.
         self._of_text = np.arange(len(vocabulary)).astype(vocabulary.id_dtype())
         self._of_text[[vocabulary.id_of(role) for role in _SPECIAL_NAMES]] = vocabulary.id_of("[UNK]")
@@ -210,6 +212,7 @@ class LibraryTokenizer:
 
     def encode_masked(self, text: str) -> list[int]:
         """Token ids of a text in which [MASK] stands for words; other special tokens in it are what they are too."""
+        (text,) = self._without_forms([text])
         masked = text.replace("[MASK]", self.vocabulary.name_of("[MASK]"))
         return self._process.encode([masked], special=True)[0]
 
@@ -217,7 +220,7 @@ class LibraryTokenizer:
         """Token ids of many texts: (ids [T], offsets int64 [len(texts) + 1])."""
         parts, lengths = [np.zeros(0, self.vocabulary.id_dtype())], list[int]()
         for chunk in chunks(texts):
-            rows = self._process.encode(chunk)
+            rows = self._process.encode(self._without_forms(chunk))
             parts.append(self._of_text[np.array([*chain.from_iterable(rows)], np.int64)])
             lengths += map(len, rows)
         return np.concatenate(parts), offsets_of(lengths)
@@ -241,11 +244,17 @@ class LibraryTokenizer:
     def encode_with_offsets(self, texts: Sequence[str]) -> TokenizedTexts:
         """The tokens of each text with their characters, without the white space that a token may begin with."""
         columns = [np.zeros((0, 3), np.int64)]
-        for chunk in chunks(texts):
+        for written in chunks(texts):
+            chunk = self._without_forms(written)
             columns += map(_spans, chunk, self._process.encode(chunk, offsets=True))
         lengths = [len(column) for column in columns[1:]]
         ids, starts, ends = np.concatenate(columns).T
-        return TokenizedTexts(self._of_text[ids], starts.astype(np.int32), ends.astype(np.int32), offsets_of(lengths))
+        spans = starts.astype(np.int32), ends.astype(np.int32)
+        tokenized = TokenizedTexts(self._of_text[ids], *spans, offsets_of(lengths))
+        return tokenized.in_written(texts) if self._folds_forms else tokenized
+
+    def _without_forms(self, texts: Sequence[str]) -> list[str]:
+        return [*map(without_forms, texts)] if self._folds_forms else list(texts)
 
 
 def _spans(text: str, row: tuple[list[int], list[tuple[int, int]]]) -> np.ndarray:

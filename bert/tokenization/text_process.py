@@ -145,6 +145,9 @@ class _Rules:
             "pair types": pair.type_ids,
             "frames": tokenizer.num_special_tokens_to_add(is_pair=True) > 0,
             "lowercase": normalizer is not None and normalizer.normalize_str("A") == "a",
+            "equal letters": normalizer is not None
+            and normalizer.normalize_str("\ufb01e\u0301") == normalizer.normalize_str("fi\u00e9")
+            and normalizer.normalize_str("\ufedf") == "\ufedf",  # NFKC would fold forms in its own way
             "strips": normalizer is not None and normalizer.normalize_str("\u00e9") == "e",  # accents
         }
 

@@ -8,9 +8,9 @@ in a document is three words.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 from tokenizers import Tokenizer, normalizers
@@ -19,7 +19,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.tokenization.byte_table import ByteTable, byte_table
-from bert.tokenization.equal_letters import struck, with_marks
+from bert.tokenization.equal_letters import may_have_forms, struck, with_marks, without_forms, written_characters
 from bert.tokenization.normalization import UNCASED, Normalization
 from bert.tokenization.segmentation import ZERO_WIDTH_SPACE, cutter
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, Vocabulary
@@ -95,6 +95,16 @@ class TokenizedTexts:
         """int64 [n]: tokens of each text."""
         return np.diff(self.offsets)
 
+    def in_written(self, texts: Sequence[str]) -> "TokenizedTexts":
+        """The tokens with the characters of the texts as they are written, of which `without_forms` was tokenised."""
+        starts, ends = self.starts.copy(), self.ends.copy()
+        for text, (first, last) in zip(texts, pairwise(self.offsets.tolist()), strict=True):
+            if without_forms(text) != text:
+                places, begins, stops = written_characters(text), self.starts[first:last], self.ends[first:last]
+                starts[first:last] = places[begins]
+                ends[first:last] = np.where(stops > begins, places[stops - 1] + 1, places[begins])
+        return replace(self, starts=starts, ends=ends)
+
 
 class WordPieceTokenizer:
     """Tokenises blocks of text to flat ids; caches the tokens of every distinct word."""
@@ -153,6 +163,9 @@ class WordPieceTokenizer:
         Returns:
             (ids of dtype vocabulary.id_dtype() [T], offsets int64 [m + 1] of the segments' tokens).
         """
+        if self.normalization.equal_letters and may_have_forms(text):
+            segments = (text[start:stop].tobytes().decode() for start, stop in pairwise(boundaries.tolist()))
+            text, boundaries = utf8([without_forms(segment) for segment in segments])
         rows, _, first_words = self._words_of(self._struck(text), boundaries)
         ids = np.empty(int(self._pieces.lengths[rows].sum()), self.vocabulary.id_dtype())
         offsets = np.empty(len(boundaries), np.int64)
@@ -161,9 +174,10 @@ class WordPieceTokenizer:
 
     def encode_with_offsets(self, texts: Sequence[str]) -> TokenizedTexts:
         """The tokens of each text and their characters; the texts must be valid UTF-8 (no lone surrogates)."""
+        written, texts = texts, [*map(without_forms, texts)] if self.normalization.equal_letters else texts
         parts = [self._with_offsets(*utf8(chunk)) for chunk in chunks(texts, self._limits.texts_at_once)]
         ids, spans, lengths = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        return TokenizedTexts(ids, spans[:, 0], spans[:, 1], offsets_of(lengths))
+        return TokenizedTexts(ids, spans[:, 0], spans[:, 1], offsets_of(lengths)).in_written(written)
 
     def _with_offsets(self, text: np.ndarray, boundaries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(ids [T], first and last characters int32 [T, 2], number of tokens of each text)."""

@@ -145,6 +145,15 @@ def test_texts_that_are_not_english_are_not_classified_with_an_english_model(tmp
             assert "not English" not in str(error)
 
 
+def test_a_missing_file_is_named_beside_a_model_that_is_not_here(tmp_path):
+    """Only the model was named, and the file when that was mended."""
+    file, model = tmp_path / "none.tsv", tmp_path / "model"
+    with pytest.raises(ValueError) as refusal:
+        classify.planned(["--train", str(file), "--model", str(model), "--dry-run"])
+    assert str(model) in str(refusal.value)
+    assert f"train_file={file} must be an existing file; check --train-file" in str(refusal.value)
+
+
 def test_a_command_says_what_it_reads_and_asks_about_columns_after_the_first_rows(tmp_path, capfd):
     """It read 5,000 rows once for each of them, silently: two minutes before this question."""
     rows = [

@@ -117,6 +117,7 @@ def test_a_quickstart_has_its_own_folder_unless_another_is_named(weights):
     assert config.batch.resolved_global_batch_size(ranks.num_processes) == 16
 
 
+WORDS = [*SPECIAL_TOKENS, "note", "of", "number", *map(str, range(60)), *(f"w{number}" for number in range(9))]
 ROWS = "note;urgency\n" + "".join(f"note of number {row};{'no yes'.split()[row % 3 == 0]}\n" for row in range(60))
 
 
@@ -153,14 +154,14 @@ def test_a_table_is_enough_to_train_a_classifier(weights, tmp_path):
 )
 def test_mistakes_of_a_classifier_are_refused_before_the_start(weights, tmp_path, words, rule):
     (tmp_path / "notes.csv").write_text(ROWS)
-    (weights / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *(f"w{number}" for number in range(72))]) + "\n")
+    (weights / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     with refused(rule.replace("?", r"\?")):
         main(["classify", *words, "--model", str(weights), "--device", "cpu"])
 
 
 def test_a_dry_run_of_a_cross_validation_is_that_of_its_first_part(weights, tmp_path, capfd):
     (tmp_path / "notes.csv").write_text(ROWS)
-    (weights / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *(f"w{number}" for number in range(72))]) + "\n")
+    (weights / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     words = ["--train", "notes.csv", "--cross-validate", "3", "--model", str(weights), "--device", "cpu", "--dry-run"]
     assert main(["classify", *words]) == 0
     said = capfd.readouterr()
@@ -172,7 +173,7 @@ def test_a_dry_run_with_hours_says_how_many_updates_fit_in_the_part_of_a_trainin
     more, seconds, weights, tmp_path, capfd
 ):
     (tmp_path / "notes.csv").write_text(ROWS)
-    (weights / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *(f"w{number}" for number in range(72))]) + "\n")
+    (weights / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     words = ["--train", "notes.csv", "--model", str(weights), "--device", "cpu", "--dry-run", "--epochs", "99999999"]
     assert main(["classify", *words, "--hours", "0.01", *more]) == 0
     shown = " ".join(capfd.readouterr().out.split())

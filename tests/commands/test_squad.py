@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY, interpreter
+from bert.checkpoints.directories import write_manifest
 from bert.commands import fine_tuning, squad
 from bert.conversion.usage import READER_FILE
 from bert.finetuning.config import usual_settings
@@ -190,9 +191,9 @@ def test_without_training_windows_and_answers_are_those_of_the_training_of_the_w
 def test_the_quickstart_starts_from_what_pre_training_left(capsys):
     step = Path("results/quickstart/bert-quickstart/phase2/500")
     step.mkdir(parents=True)
-    (step / "manifest.json").write_text("{}")
     (step / "bert_config.json").write_text('{"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}')
     (step / "vocab.txt").write_text("[PAD]\n")
+    write_manifest(step, 500)
     config, _ = settings()
     assert config.initialization.from_pretrained_params == step and config.data.vocab_file == step / "vocab.txt"
     assert f"starting from the pre-trained weights in {step}" in capsys.readouterr().out

@@ -229,6 +229,23 @@ def test_jsons_true_is_pythons_true(tmp_path):
     assert read_examples(path, schema.train, schema).labels == ["True", "False"]
 
 
+@pytest.mark.parametrize("separator", [None, ";"])
+def test_labels_that_look_equal_are_one_class_and_that_is_said(tmp_path, separator):
+    """One class in NFC, NFD and with a soft hyphen, at the training and for files and models of before."""
+    composed, decomposed, hyphened = "St\u00f6rung", "Sto\u0308rung", "St\u00f6\u00adrung"
+    labels = ["Lob", composed, decomposed, hyphened]
+    (path := tmp_path / "a.csv").write_text("text,label\n" + "".join(f"a text,{label}\n" for label in labels))
+    schema = own_schema(("text",), "label", separator=separator)
+    examples = read_examples(path, schema.train, schema)
+    assert examples.labels == ["Lob", composed, composed, composed]
+    assert discover_labels(examples, schema) == ("Lob", composed)
+    assert [line for line in examples.warnings if "2 labels are written in other code points" in line]
+    old = schema.with_labels(("Lob", decomposed))  # of a model that was trained before letters were equal
+    assert read_examples(path, old.train, old).labels == ["Lob", *[decomposed] * 3]
+    if separator:
+        assert schema.spelled("Lob") == "Lob" and old.spelled(f"Lob; {composed}") == f"Lob;{decomposed}"
+
+
 def test_how_files_were_decoded_stands_beside_the_model(tmp_path):
     usage = Usage("custom", 9, ("text",), encoding="auto:cp1250", language="pl", header=False)
     for written in (usage, Usage("custom", 9)):

@@ -120,6 +120,40 @@ def test_a_trained_tokenizer_json_has_the_rules_too(model):
     assert tokenizer.encode(odd) == tokenizer.encode("Việt café schön office")
 
 
+ARABIC, SHAPED = "لا العربية x", "\ufefb \ufe8d\ufedf\ufecc\ufeae\ufe91\ufef4\ufe94 x"  # letters, and their forms
+
+
+@pytest.mark.parametrize("model", ("wordpiece", "bpe", "unigram"))
+def test_arabic_forms_are_their_letters_for_every_reader_and_tokens_know_where_they_stand(model):
+    """Imported text has letters; tables, requests and the words of a tagger may have forms, as a PDF has."""
+    learned = learn_vocabulary(lambda: iter([ARABIC * 40]), 300, model=model, normalization=EQUAL)
+    tokenizer = text_tokenizer(learned, EQUAL)
+    expected = tokenizer.encode(ARABIC)
+    assert tokenizer.encode(SHAPED) == expected != tokenizer.encode("x")
+    ids, offsets = tokenizer.encode_texts(["x", SHAPED, ""])
+    assert ids[offsets[1] : offsets[2]].tolist() == expected
+    assert tokenizer.encode_masked(f"{SHAPED} [MASK]")[: len(expected)] == expected
+    assert (
+        tokenizer.encode_words([SHAPED.split()[1]])[0].tolist()
+        == tokenizer.encode_words([ARABIC.split()[1]])[0].tolist()
+    )
+    tokens = tokenizer.encode_with_offsets(["x", SHAPED])
+    first = int(tokens.offsets[1])
+    assert tokens.ids[first:].tolist() == expected
+    starts, ends = tokens.starts[first:].tolist(), tokens.ends[first:].tolist()
+    assert (starts[0], starts[-1], ends[-1]) == (0, 10, 11)
+    assert all(0 <= start <= end <= len(SHAPED) for start, end in zip(starts, ends, strict=True))
+    assert {SHAPED[start:end] for start, end in zip(starts, ends, strict=True)} >= {"x"}
+
+
+def test_the_two_letters_of_a_ligature_have_its_place_and_older_models_read_it_as_it_is():
+    vocabulary = Vocabulary((*SPECIAL_TOKENS, "ل", "##ا", "a", "\ufefb"))
+    tokens = WordPieceTokenizer(vocabulary, EQUAL).encode_with_offsets(["a \ufefb a"])
+    assert [vocabulary.tokens[index] for index in tokens.ids] == ["a", "ل", "##ا", "a"]
+    assert (tokens.starts.tolist(), tokens.ends.tolist()) == ([0, 2, 2, 4], [1, 3, 3, 5])
+    assert WordPieceTokenizer(vocabulary, CASED).encode("\ufefb") == [vocabulary.id_of("\ufefb")]
+
+
 def test_the_normal_form_of_a_text():
     for written, expected in {
         "plain": "plain",
