@@ -8,6 +8,7 @@ from argparse import SUPPRESS
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import ClassVar
 
@@ -53,6 +54,11 @@ def planned(task: str, plan: Plan, words: Sequence[str]) -> Planned:
     flags = {word.partition("=")[0].replace("_", "-") for word in rest}
     for flag in {"--seed", "--steps-this-run"} & flags:
         raise ValueError(f"{flag} is set for each run; --seeds and --first-seed choose the seeds, Ctrl-C stops")
+    if len(numbers := _words_after("--seeds", words)) > 1:
+        first = int(numbers[0])
+        are_in_order = [*map(int, numbers)] == list(range(first, first + len(numbers)))
+        wanted = f"--seeds {len(numbers)} --first-seed {first}" if are_in_order else "--seeds NUMBER --first-seed FIRST"
+        raise ValueError(f"--seeds {' '.join(numbers)}: --seeds is the number of trainings; pass {wanted}")
     if arguments.seeds < 1:
         raise ValueError(f"seeds={arguments.seeds} must be at least 1")
     if task == "pretraining":
@@ -75,6 +81,11 @@ def planned(task: str, plan: Plan, words: Sequence[str]) -> Planned:
     if not trainings(job) and job.hours is not None:  # on own text: each has a clock of its own, and its part of them
         job = replace(job, hours=job.hours * len(groups))
     return Planned(first.line, first.plan.shown_in_time(parts_of_time(job)), job)
+
+
+def _words_after(flag: str, words: Sequence[str]) -> list[str]:
+    """The whole numbers that follow a flag."""
+    return list(takewhile(str.isdecimal, words[words.index(flag) + 1 :])) if flag in words else []
 
 
 def _with_part_of_the_hours(words: Sequence[str], number: int) -> list[str]:
