@@ -47,7 +47,7 @@ class CardRequest(Settings):
     )
     languages: Annotated[
         tuple[str, ...], Flag(name="--language", hidden_aliases=("--lang",), placeholder="CODE", group=_GROUP)
-    ] = Field((), description="languages of its text, such as en de (default: as recorded in training)")
+    ] = Field((), description="languages of its text, such as en de (default: not stated)")
 
     @field_validator("license")
     @classmethod
