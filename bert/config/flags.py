@@ -199,7 +199,7 @@ def _help_of(field: FieldInfo) -> str:
     if _has_long_choices(field):
         text += f": {', '.join(map(str, choices_of(field)))}"
     default = flag_of(field).default_text
-    if default is None and has_words and field.default is None:  # a subclass may have a value where its parent has none
+    if default is None and has_words and field.default in (None, ()):  # a subclass may have a value
         default = words.removesuffix(")")
     if default is None and not field.is_required() and field.default not in ((), "", None):
         default = _shown_default(field.default)
