@@ -57,7 +57,7 @@ def with_threshold(
     own, others = np.sort(likely[labels == positive])[::-1], likely[labels != positive]
     needed = own[int(np.ceil(recall * len(own) - 1e-9)) - 1]
     next_alarm = others[others < needed].max(initial=0.0)
-    last = own[own > next_alarm].min()
+    last = own[own > next_alarm].min(initial=needed)  # of no row if the network rules out so many of the class
     return replace(decision, positive=positive, threshold=float((last + next_alarm) / 2))
 
 

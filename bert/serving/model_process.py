@@ -139,7 +139,9 @@ def _json(value: Any) -> bytes:
 
 
 def main(connection: Connection, settings: ModelSettings) -> None:
-    # keep_few_kernels()
+    from bert.runtime.cpu_kernels import keep_few_kernels  # here: it loads Paddle, which the server does without
+
+    keep_few_kernels()
     try:
         server = ModelServer(load_from_settings(settings))
         print(server.model.opened.describe(), file=sys.stderr, flush=True)  # the step in use, which may be an older one

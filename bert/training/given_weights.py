@@ -93,9 +93,10 @@ def _outputs_of_weights(weights: PretrainedWeights) -> Outputs | None:
     bias = weights.parameters.get("classifier.bias")
     if bias is None:
         return None
-    labels, is_tagger = named_classes(weights.labels or (), len(bias)), weights.task == "token-classification"
-    usage = read_usage(weights.folder)
-    return _outputs(labels, usage.regression, usage.label_separator is not None, is_tagger)
+    labels, usage = named_classes(weights.labels or (), len(bias)), read_usage(weights.folder)
+    is_regression = usage.regression or len(bias) == 1  # other libraries name a number by its one output
+    is_tagger = weights.task == "token-classification" or usage.name == "ner"  # other libraries by the first
+    return _outputs(labels, is_regression, usage.label_separator is not None, is_tagger)
 
 
 def _outputs_of_task(texts: Mapping[str, str]) -> Outputs | None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from data.text.same_text import normalized, words_of
 
-USUAL_SHARE = 0.05  # of the rows; a part of more of them says nothing about one
 _LEAST_TEXTS = 5  # a part of so few texts stays in any table
 _SENTENCE = re.compile(r".*?(?:[.!?\u2026]+(?=\s)|[\u3002\uff01\uff1f]|\u2028|\n|\Z)\s*", re.DOTALL)
 _OPENING = re.compile(r"\s*(?:[^\s,]+\s+){0,3}[^\s,]+[,\uff0c\u060c]\s*")

@@ -24,12 +24,12 @@ from bert.finetuning.config import (
 from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import named_weights
 from bert.finetuning.text_files import implied_decoding
-from bert.vectors.repeated_parts import USUAL_SHARE
 from data.text.findings import Findings
 from data.text.inputs import list_inputs, total_bytes
 
 logger = logging.getLogger(__name__)
 
+USUAL_SHARE = 0.05  # of the rows of a table; a part of the text that stands in more of them says nothing about one
 _BYTES_OF_A_PAIR = 3_000  # of text, about
 # With --hours the time decides the end: the rate is stable until its last share; the epochs are the most.
 TIMED = {"lr_schedule": "wsd", "epochs": 100.0, "warmup_proportion": 0.01}

@@ -201,6 +201,7 @@ def test_hard_documents_are_read_and_counted(corpus, tmp_path):
     ]
     assert len(texts) == 7 and counts["documents without text"] == 1 and counts["documents not UTF-8"] == 1
     assert counts["blank lines"] == 2
+    (folder / "1.txt").write_text("".join(f"{number} the river runs to sea over stones.\n" for number in range(40)))
     preprocess_bert_pretrain.main(
         shlex.split(
             f"--text {tmp_path / 'text'} --sink {tmp_path / 'out'} --vocab-file {corpus / 'vocab.txt'} "

@@ -23,6 +23,7 @@ from bert.labels.scores import (
     error_of,
     fitted,
     lines,
+    with_threshold,
 )
 
 NAMES = ("routine", "soon", "urgent")
@@ -104,6 +105,13 @@ def test_a_threshold_that_takes_every_row_is_half_of_the_least_probability():
     assert (decision.positive, decision.several) == (1, False)
     for positive, recall in ((None, 0.9), (1, None), (2, 0.9)):  # no class, no recall, a class without a row
         assert fitted(logits, labels, False, positive, recall).positive is None
+
+
+def test_rows_of_the_class_that_the_network_rules_out_need_a_threshold_of_0():
+    logits, labels = np.array([[0.0, -np.inf], [1.0, 1.0], [0.0, -np.inf]]), np.array([1, 0, 1])
+    decision = with_threshold(Decision(), logits, labels, 1, 0.9)
+    assert (decision.positive, decision.threshold) == (1, 0.0)
+    assert (decision.classes(decision.probabilities(logits)) == 1).all()
 
 
 @pytest.mark.parametrize("several", [False, True])

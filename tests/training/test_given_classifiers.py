@@ -18,8 +18,7 @@ def weights(folder, usage: Usage, labels: tuple[str, ...], outputs: int) -> Pret
     for name, text in usage_texts(usage, None, labels).items():
         (folder / name).write_text(text)
     tensors = {"classifier.weight": np.ones((8, outputs)), "classifier.bias": np.ones(outputs), "encoder": np.ones(1)}
-    task = "token-classification" if usage.name == "ner" else "sequence-classification"
-    return PretrainedWeights(tensors, None, None, "native", [], task, labels or None, folder)
+    return PretrainedWeights(tensors, None, None, "native", [], None, labels or None, folder)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +36,7 @@ def weights(folder, usage: Usage, labels: tuple[str, ...], outputs: int) -> Pret
         (TAGGER, ("O", "B-LOC"), 2, TAGGER, ("O", "B-LOC"), True),
         (TAGGER, ("O", "B-LOC"), 2, TAGGER, ("O", "B-PER"), False),
         (NUMBER, (), 1, NUMBER, (), True),
+        (CLASSES, (), 1, NUMBER, (), True),  # of another library
         (NUMBER, (), 1, CLASSES, ("a", "b"), False),
         (CLASSES, ("a", "b"), 2, NUMBER, (), False),
     ],
@@ -50,6 +50,13 @@ def test_a_classifier_is_used_for_its_own_outputs_alone(
     assert ("classifier.weight" in found, "classifier.bias" in found) == (is_used, is_used)
     assert "encoder" in found
     assert ("a new classifier is trained" in caplog.text) == (not is_used)
+
+
+def test_another_librarys_tagger_is_known_by_its_task(tmp_path):
+    tensors, tags = {"classifier.weight": np.ones((8, 2)), "classifier.bias": np.ones(2)}, ("O", "B-LOC")
+    given = PretrainedWeights(tensors, None, None, "huggingface", [], "token-classification", tags, tmp_path)
+    assert weights_for_task(given, usage_texts(TAGGER, None, tags)) == tensors
+    assert weights_for_task(given, usage_texts(CLASSES, None, tags)) == {}
 
 
 def test_a_task_without_a_classifier_gets_all_tensors(tmp_path):
