@@ -55,9 +55,10 @@ def planned(task: str, plan: Plan, words: Sequence[str]) -> Planned:
     for flag in {"--seed", "--steps-this-run"} & flags:
         raise ValueError(f"{flag} is set for each run; --seeds and --first-seed choose the seeds, Ctrl-C stops")
     if len(numbers := _words_after("--seeds", words)) > 1:
-        first = int(numbers[0])
-        are_in_order = [*map(int, numbers)] == list(range(first, first + len(numbers)))
-        wanted = f"--seeds {len(numbers)} --first-seed {first}" if are_in_order else "--seeds NUMBER --first-seed FIRST"
+        lowest = int(numbers[0])
+        are_in_order = [*map(int, numbers)] == list(range(lowest, lowest + len(numbers)))
+        first_seed = lowest if are_in_order else "FIRST"
+        wanted = f"--seeds {len(numbers)} --first-seed {first_seed}"
         raise ValueError(f"--seeds {' '.join(numbers)}: --seeds is the number of trainings; pass {wanted}")
     if arguments.seeds < 1:
         raise ValueError(f"seeds={arguments.seeds} must be at least 1")

@@ -125,8 +125,8 @@ def _help() -> str:
         description=__doc__,
         examples=("plan --dry-run", "plan --config large --show-config"),
     )
-    variables = "\n".join([title, *(f"  {name}\n      {text}" for name, text in rows.items())])
-    return f"{parser.introduction()}\n\n{wrapped(variables)}"
+    listed = "\n".join([title, *(f"  {name}\n      {text}" for name, text in rows.items())])
+    return f"{parser.introduction()}\n\n{wrapped(listed)}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

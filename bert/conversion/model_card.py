@@ -150,7 +150,7 @@ def _above_unigram_entropy(run: RunRecord) -> str:
     """What to say of a pre-training whose lowest held-out loss is above the unigram entropy; else empty."""
     entropy, losses = run.summary.get("unigram_entropy"), run.curve("eval_masked_lm_loss")
     loss = min((value for _, value in losses), default=None)
-    if loss is None or type(entropy) not in (int, float) or loss < entropy:
+    if loss is None or not isinstance(entropy, int | float) or loss < entropy:
         return ""
     return (
         f"this model has not learned to use context. It predicts a hidden token no better than the frequencies of the "
