@@ -107,7 +107,10 @@ def predict(model: str | Path | TrainedModel, texts: Any) -> Any:
 
 
 def encode(model: str | Path | TrainedModel, texts: Sequence[str]) -> np.ndarray:
-    """Vectors of texts: the means of the last hidden states, float32 [texts, hidden size]; of no text [0, hidden size].
+    """Vectors of texts, float32 [texts, hidden size]; of no text [0, hidden size].
+
+    A model that was trained for search makes the vectors that it was trained for. Any other model gives the mean of the
+    last hidden states of a text's tokens.
 
     Raises:
         ValueError: the model, or something in the list that is no text.

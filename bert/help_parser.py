@@ -1,11 +1,15 @@
-"""The argument parser of all commands: its usage names the command as it runs in the reader's folder."""
+"""The argument parser of all commands, and the form of their help.
+
+Help begins with one sentence and two examples, which name the command as it runs in the reader's folder. A usage of at
+most two lines follows, then the rest of the description, then the flags in groups.
+"""
 
 import argparse
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -13,6 +17,8 @@ from bert.interpreter import shell_command
 
 _SPACED_PATH = re.compile(r"(?<!\S)[~.]{0,2}/\S*(?: (?![/~.-])\S*/\S*)+")  # /home/my texts/old
 _CLAUSE = re.compile(r"(\S*[^\d\s]/(?!s\b)\S*[.,;:]) +")  # its end, if this is a path; 7/40 and sequences/s are none
+SENTENCE_END = re.compile(r"(?<=[\w)\]'`][.?!])\s+")
+_LONGEST_USAGE = 2  # lines
 WIDTH = min(100, shutil.get_terminal_size((100, 0)).columns)
 
 
@@ -44,12 +50,41 @@ def wrapped_command(command: str, indent: str = "  ") -> str:
     """A command in lines of at most WIDTH columns, which a shell reads as one: broken between its words alone."""
     first, *words = re.findall(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""", command)
     lines = [f"{indent}{first}"]
-    for word in words:
+    for word in _with_values(words):
         if len(lines[-1]) + len(word) + 3 <= WIDTH:  # a space, and the end of a line
             lines[-1] += f" {word}"
         else:
             lines.append(f"{indent}  {word}")
     return " \\\n".join(lines)
+
+
+def joined_lines(text: str) -> str:
+    """Text with one line for each paragraph; indented lines stay as they are."""
+    lines = list[str]()
+    for line in textwrap.dedent(text).strip().splitlines():
+        continues = bool(lines and lines[-1]) and not line[:1].isspace() and not lines[-1][:1].isspace()
+        if line and continues:
+            lines[-1] += f" {line}"
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def first_sentence(text: str) -> tuple[str, str]:
+    """(the first sentence, the rest), each without space around it."""
+    sentence, *rest = SENTENCE_END.split(joined_lines(text), 1)
+    return sentence, "".join(rest).strip()
+
+
+def _with_values(words: Sequence[str]) -> list[str]:
+    """Each flag in one string with the word after it, which is its value unless it is a flag."""
+    joined = list[str]()
+    for word in words:
+        if joined and joined[-1].startswith("--") and " " not in joined[-1] and not word.startswith("--"):
+            joined[-1] += f" {word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -59,7 +94,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=34, width=WIDTH)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return wrapped(text, width)
+        return wrapped(joined_lines(text), width)
 
     def _format_usage(self, *settings: Any) -> str:
         text = " ".join(super()._format_usage(*settings).split())
@@ -80,15 +115,21 @@ def _long_choices(action: argparse.Action) -> str:
 
 
 class HelpParser(argparse.ArgumentParser):
-    """ArgumentParser whose `prog` is the start of a `shell_command`; none: the module that runs."""
+    """ArgumentParser whose help begins with a sentence and examples.
 
-    def __init__(self, **settings: Any) -> None:
+    Args:
+        examples: the words after the command, one string for each example.
+        settings: of ArgumentParser. `prog` is the start of a `shell_command`; by default the module that runs.
+    """
+
+    def __init__(self, *, examples: Sequence[str] = (), **settings: Any) -> None:
         settings.setdefault("formatter_class", HelpFormatter)
         if "prog" not in settings:
             spec = getattr(sys.modules["__main__"], "__spec__", None)
             settings["prog"] = spec.name.removesuffix(".__main__") if spec else sys.argv[0]
         settings["prog"] = shell_command(settings["prog"])
         super().__init__(**settings)
+        self.examples = tuple(examples)
         self._old_names = dict[str, str]()
 
     def add_old_names(self, names: Mapping[str, str]) -> None:
@@ -98,6 +139,25 @@ class HelpParser(argparse.ArgumentParser):
             names: old flag -> flag, such as {"--outdir": "--output-dir"}. --no-OLD is accepted too.
         """
         self._old_names |= names
+
+    def introduction(self) -> str:
+        """What the help says before the flags: a sentence, the examples, the usage and the rest of the description."""
+        sentence, rest = first_sentence(self.description or "")
+        commands = (wrapped_command(f"{self.prog} {example}".rstrip()) for example in self.examples)
+        usage = self.format_usage().strip()
+        parts = [wrapped(sentence), "\n".join(["Examples:", *commands]) if self.examples else ""]
+        parts.append(usage if len(usage.splitlines()) <= _LONGEST_USAGE else "")
+        parts.append(wrapped(rest))
+        return "\n\n".join(filter(None, parts))
+
+    def format_help(self) -> str:
+        formatter = self._get_formatter()
+        for group in self._action_groups:
+            formatter.start_section(group.title)
+            formatter.add_text(group.description)
+            formatter.add_arguments(group._group_actions)
+            formatter.end_section()
+        return "\n\n".join(filter(None, [self.introduction(), formatter.format_help()]))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         words = list(sys.argv[1:] if args is None else args)

@@ -1,7 +1,5 @@
 """Redistribute shards into files of equal size: the sample counts of a bin's files differ by at most one.
 
-    python -m data.balance_shards --input-dir PARTS --output-dir SHARDS --num-shards 64
-
 It reads part.N.parquet files, LDDL's or ours (data.preprocess_bert_pretrain --num-shards balances at once). The input
 is never changed or deleted.
 """
@@ -22,8 +20,14 @@ class BalanceRequest(Settings):
     compression: Compression = Field("snappy", description=COMPRESSION_HELP)
 
 
+_EXAMPLES = (
+    "--input-dir PARTS --output-dir SHARDS --num-shards 64",
+    "--input-dir PARTS --output-dir SHARDS --num-shards 64 --compression zstd",
+)
+
+
 def main(argv: list[str] | None = None) -> None:
-    request = read_flags(BalanceRequest, argv, description=__doc__)
+    request = read_flags(BalanceRequest, argv, description=__doc__, examples=_EXAMPLES)
     from data.preprocessing.balancing import balance, rewrite  # not for --help
 
     folders = request.indir, request.outdir

@@ -1,21 +1,30 @@
 #!/usr/bin/env bash
-# Makes all data of pre-training and SQuAD, from downloads to shards. See `bash data/create_datasets_from_start.sh --help`.
+# Make all data of pre-training and SQuAD, from downloads to shards.
+#
+#   bash data/create_datasets_from_start.sh --dry-run
+#   bash data/create_datasets_from_start.sh --only vocabulary --only squad
 set -euo pipefail
 
 STEPS=(wikipedia vocabulary phase1 phase2 squad glue)
 
 usage() {
-  fold -s -w 100 <<HELP
+  cat <<HELP
+Make the data that the recipes for BERT-large read, from downloads to shards.
+
+Examples:
+  bash data/create_datasets_from_start.sh --dry-run
+  bash data/create_datasets_from_start.sh --only vocabulary --only squad
+
 usage: BERT_PREP_WORKING_DIR=DIR bash data/create_datasets_from_start.sh [options]
 
-Makes, below \$BERT_PREP_WORKING_DIR (default: results/data of the checkout, which scripts/docker/launch.sh mounts), the
-data that the recipes for BERT-large read:
+The data go below \$BERT_PREP_WORKING_DIR (default: results/data of the checkout, which
+scripts/docker/launch.sh mounts):
   wikipedia   wikipedia/source/LANG/N.txt          the articles' text, from a verified dump
-  vocabulary  vocab/NAME-vocab.txt                 in a language other than English vocab/LANG-vocab.txt, made of
-                                                   the text, without --vocabulary and --vocab-file
+  vocabulary  vocab/NAME-vocab.txt                 otherwise vocab/LANG-vocab.txt, made of the
+                                                   text, without --vocabulary and --vocab-file
   phase1      pretrain/phase1/unbinned/parquet     shards of sequences of 128
   phase2      pretrain/phase2/bin_size_64/parquet  shards of sequences of 512, in bins of 64
-  squad       download/squad/v1.1                  English: with another --language only by --only squad
+  squad       download/squad/v1.1                  English; for another language only with --only
   glue        download/glue                        only with --only glue
 Text in books/source/LANG is read too, if you put it there:
   wget --input-file LIST --directory-prefix raw
@@ -29,7 +38,7 @@ Every step resumes its earlier work: after an interruption, start the same comma
   --local-dump FILE      a dump that you have, instead of a download
   --vocabulary NAME      one to download (default: bert-large-uncased for English)
   --vocab-file FILE      a vocabulary of your own, instead of a download
-  --num-shards N         per phase, and per bin in phase 2 (default: 4096 = 8 GPUs x 4 workers x 128)
+  --num-shards N         per phase, and per bin in phase 2 (default: 4096, for 8 GPUs x 4 x 128)
   --sample-ratio R       share of the documents (default: 0.9)
   --duplicate-factor N   times each document is used, each time masked anew (default: 5, as LDDL's)
   --masking KIND         static or dynamic (default: static)

@@ -1,7 +1,5 @@
 """Download and unpack the GLUE tasks; sizes and sha256 are pinned.
 
-    python -m data.download_glue --output-dir D/download/glue [--task MRPC SST-2 ...]
-
 `run_glue.py --download` and `run_glue.sh --download` fetch the set of their task themselves.
 Each task becomes a folder with train.tsv, dev.tsv and test.tsv, as it is in its archive; MRPC's are made from the
 corpus that Microsoft published and GLUE's list of the pairs held out. A folder appears when it is complete.
@@ -125,8 +123,11 @@ class GlueRequest(Settings):
     mirror: Mirrors = Field((), description="folder with the files")
 
 
+_EXAMPLES = ("--output-dir D/download/glue", "--output-dir D/download/glue --task MRPC SST-2")
+
+
 def main(argv: list[str] | None = None) -> None:
-    request = read_flags(GlueRequest, argv, description=__doc__)
+    request = read_flags(GlueRequest, argv, description=__doc__, examples=_EXAMPLES)
     with command(request.outdir):
         for task in request.task:
             folder = download_task(task, request.outdir / task, request.mirror)

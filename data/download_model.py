@@ -1,7 +1,5 @@
 """Download a published BERT by name: description, vocabulary and weights, verified.
 
-    python -m data.download_model bert-base-uncased [--output-dir DIR]
-
 NAME is bert-base-uncased or another of Google's models, OWNER/NAME or OWNER/NAME@REVISION of the Hugging Face hub, or a
 model of PaddleNLP (macbert-base-chinese, paddlenlp/bert-base-uncased). Without --output-dir it goes to the cache
 (Hugging Face's, or that of $BERT_CACHE), where --from-pretrained-params NAME finds it; DIR can be copied to a machine
@@ -65,14 +63,17 @@ def summary(model: ModelName, folder: Path) -> list[str]:
 class ModelDownloadRequest(Settings):
     """A command line of this module."""
 
-    name: Annotated[str, Flag(is_positional=True, placeholder="NAME")] = Field(description="of a published model")
+    name: Annotated[str, Flag(is_positional=True, placeholder="NAME")] = Field(description="name of a published model")
     output_dir: Annotated[Path | None, Flag(placeholder="DIR", default_text="the cache")] = Field(
         None, description="a new folder for the model"
     )
 
 
+_EXAMPLES = ("bert-base-uncased", "bert-base-uncased --output-dir models/bert-base-uncased")
+
+
 def main(argv: list[str] | None = None) -> None:
-    request = read_flags(ModelDownloadRequest, argv, description=__doc__)
+    request = read_flags(ModelDownloadRequest, argv, description=__doc__, examples=_EXAMPLES)
     with command(request.output_dir, "interrupted; the same command resumes"):
         model = parse_name(request.name)
         if model is None:

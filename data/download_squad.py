@@ -1,7 +1,5 @@
 """Download SQuAD 1.1 and 2.0; sizes and sha256 are pinned.
 
-    python -m data.download_squad --output-dir D/download/squad [--version 1.1 2.0]
-
 The files are D/download/squad/v1.1/train-v1.1.json, dev-v1.1.json and so on.
 """
 
@@ -53,8 +51,11 @@ class SquadRequest(Settings):
     mirror: Mirrors = Field((), description="folder with the files")
 
 
+_EXAMPLES = ("--output-dir D/download/squad", "--output-dir D/download/squad --version 1.1 2.0")
+
+
 def main(argv: list[str] | None = None) -> None:
-    request = read_flags(SquadRequest, argv, description=__doc__)
+    request = read_flags(SquadRequest, argv, description=__doc__, examples=_EXAMPLES)
     with command(request.outdir):
         for version in request.version:
             for name in FILES[version]:

@@ -1,7 +1,5 @@
 """Download the vocabularies of the published BERT models.
 
-    python -m data.download_vocabulary --output-dir D/vocab [--name bert-large-uncased]
-
 The file is D/vocab/bert-large-uncased-vocab.txt, where the recipes for BERT-large look for it. Each has a pinned
 sha256, wherever it comes from; base and large models share theirs. If an installed package has it, it is copied.
 """
@@ -76,8 +74,11 @@ class VocabularyDownloadRequest(Settings):
     mirror: Mirrors = Field((), description="folder with NAME-vocab.txt")
 
 
+_EXAMPLES = ("--output-dir D/vocab", "--output-dir D/vocab --name bert-base-cased")
+
+
 def main(argv: list[str] | None = None) -> None:
-    request = read_flags(VocabularyDownloadRequest, argv, description=__doc__)
+    request = read_flags(VocabularyDownloadRequest, argv, description=__doc__, examples=_EXAMPLES)
     name, (sha256, num_bytes) = request.name, VOCABULARIES[request.name]
     patterns = [mirror.rstrip("/") + "/{name}-vocab.txt" for mirror in request.mirror] or _ADDRESSES
     urls = [pattern.replace("{name}", name) for pattern in patterns]

@@ -1,7 +1,5 @@
 """Download a Wikipedia dump and extract the text of its articles.
 
-    python -m data.download_wikipedia --output-dir D [--language en] [--dump-date YYYYMMDD] [--local-dump FILE.xml.bz2]
-
 The text goes to D/source/<lang>/N.txt, one article per line, its id first; D/report.json lists what was dropped and
 why. After an interruption, start the same command again: it resumes the download and the extraction.
 
@@ -118,8 +116,11 @@ class WikipediaRequest(Settings):
         return dump
 
 
+_EXAMPLES = ("--output-dir D --language ta --dump-date 20260101", "--output-dir D --local-dump enwiki.xml.bz2")
+
+
 def main(argv: list[str] | None = None) -> None:
-    request = read_flags(WikipediaRequest, argv, description=__doc__)
+    request = read_flags(WikipediaRequest, argv, description=__doc__, examples=_EXAMPLES)
     with command(request.outdir, "interrupted; the same command resumes"):
         dump = request.local_dump
         if dump is None:

@@ -1,7 +1,5 @@
 """Convert shards between formats: a team keeps the samples that it has.
 
-    python -m data.import_shards --input-dir hdf5_lower_case_1_seq_len_128 --output-dir phase1 --vocab-file vocab.txt
-
 Reads the HDF5 files of NVIDIA's PyTorch trainer, the TFRecord files of its TensorFlow trainers, LDDL's parquet files
 and our own, and checks every checksum and value. Training reads all of them as they are, too; converted shards have a
 manifest with checksums and are read faster. `--output-format hdf5` writes files for NVIDIA's PyTorch trainer.
@@ -36,8 +34,14 @@ class ImportShardsRequest(Settings):
     max_predictions_per_seq: int = Field(80, description="masks in a row of HDF5")
 
 
+_EXAMPLES = (
+    "--input-dir hdf5_lower_case_1_seq_len_128 --output-dir phase1 --vocab-file vocab.txt",
+    "--input-dir phase1 --output-dir for_pytorch --vocab-file vocab.txt --output-format hdf5",
+)
+
+
 def main(argv: list[str] | None = None) -> None:
-    request = read_flags(ImportShardsRequest, argv, description=__doc__)
+    request = read_flags(ImportShardsRequest, argv, description=__doc__, examples=_EXAMPLES)
     from bert.samples.shards import ShardDirectory  # not for --help
     from bert.tokenization.vocabulary_files import read_vocabulary
     from data.preprocessing.balancing import rewrite

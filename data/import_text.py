@@ -1,7 +1,5 @@
 """Import your own text into LDDL's source layout, from which shards are made.
 
-    python -m data.import_text --input DIR_OR_FILES... --output-dir D [--document-separator line] [--deduplicate near]
-
 Reads plain text, Markdown, HTML, mails, notebooks, subtitles, jsonl, json, csv, tsv and parquet, also as .gz, .bz2,
 .zst and .xz, in any encoding and language; docx, odt, epub, and with the extra `office` pdf, rtf and xlsx. Writes
 D/source/<lang>/N.txt, or with --held-out-fraction D/train/... and D/held_out/..., one document per line, its id first.
@@ -29,8 +27,14 @@ class ImportRequest(ImportSettings):
     output_dir: Path = Field(description="folder of the imported text and its report")
 
 
+_EXAMPLES = (
+    "--input my_texts --output-dir D",
+    "--input articles.txt --output-dir D --document-separator line --deduplicate near",
+)
+
+
 def main(argv: list[str] | None = None) -> None:
-    request = read_flags(ImportRequest, argv, description=__doc__)
+    request = read_flags(ImportRequest, argv, description=__doc__, examples=_EXAMPLES)
     announce("reading", request.input)
     from data.text.importing import import_files, print_report  # loads packages that --help does not need
 

@@ -1,7 +1,5 @@
 """Print statistics, samples and problems of a directory of shards.
 
-    python -m data.inspect DIR --vocab-file vocab.txt [--samples 3] [--png lengths.png]
-
 Prints counts, bins, a histogram of lengths, masking and vocabulary figures, random samples and all problems found. The
 exit code is 2 if there are any.
 """
@@ -148,12 +146,15 @@ class InspectRequest(Settings):
     directory: Annotated[Path, Flag(is_positional=True, placeholder="DIR")] = Field(description="folder of the shards")
     vocab_file: Path = Field(description="the vocabulary the shards were made with")
     samples: int = Field(3, ge=0, description="number of samples to print")
-    seed: int = Field(0, ge=0, description="of the choice of samples to print")
-    png: Path | None = Field(None, description="write the histogram of lengths to this picture")
+    seed: int = Field(0, ge=0, description="seed of the choice of samples to print")
+    png: Path | None = Field(None, description="write the histogram of lengths to this picture (default: off)")
+
+
+_EXAMPLES = ("SHARDS --vocab-file vocab.txt", "SHARDS --vocab-file vocab.txt --samples 5 --png lengths.png")
 
 
 def main(argv: list[str] | None = None) -> None:
-    request = read_flags(InspectRequest, argv, description=__doc__)
+    request = read_flags(InspectRequest, argv, description=__doc__, examples=_EXAMPLES)
     with command():
         if request.png:
             check_picture(request.png)

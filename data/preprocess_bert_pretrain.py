@@ -1,8 +1,5 @@
 """Make the shards of BERT's pre-training from a folder of text.
 
-    python -m data.preprocess_bert_pretrain --wikipedia D/wikipedia/source --output-dir OUT --vocab-file vocab.txt \\
-        --max-seq-length 128 --num-shards 64
-
 The shards depend only on the source, the settings and the seed, not on the number of workers or their speed.
 """
 
@@ -16,9 +13,14 @@ from bert.config.plain_commands import read_flags
 from bert.files import only_writer
 from data.preprocessing.request import ShardRequest
 
+_EXAMPLES = (
+    "--wikipedia D/wikipedia/source --output-dir SHARDS --vocab-file vocab.txt --num-shards 64",
+    "--text D/source --output-dir SHARDS --vocab-file vocab.txt --max-seq-length 512 --objective mlm",
+)
+
 
 def main(argv: list[str] | None = None) -> None:
-    request = read_flags(ShardRequest, argv, description=__doc__)
+    request = read_flags(ShardRequest, argv, description=__doc__, examples=_EXAMPLES)
     from bert.reporting.progress import megabytes  # these load pyarrow and other packages, which --help does not need
     from bert.tokenization.vocabulary_files import read_vocabulary
     from data.preprocessing.pipeline import Job, samples_key

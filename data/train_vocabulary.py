@@ -1,7 +1,4 @@
-"""Train a vocabulary: the same text always gives the same tokens and ids.
-
-python -m data.train_vocabulary --input D/train/source --vocab-size 4096 --output vocab.txt
-"""
+"""Train a vocabulary: the same text always gives the same tokens and ids."""
 
 import errno
 import math
@@ -117,8 +114,14 @@ def _normalization(request: VocabularyRequest, base: Vocabulary | None) -> Norma
     return replace(case, word_segmenter=segmenter, equal_letters=True)
 
 
+_EXAMPLES = (
+    "--input D/train/source --output vocab.txt --vocab-size 4096",
+    "--input D/train/source --output tokenizer.json --tokenizer bpe",
+)
+
+
 def main(argv: list[str] | None = None) -> None:
-    request = read_flags(VocabularyRequest, argv, description=__doc__)
+    request = read_flags(VocabularyRequest, argv, description=__doc__, examples=_EXAMPLES)
     announce("reading", request.input)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     with command(request.output):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Load test of the server on this machine, over loopback: throughput and latency at 1, 8 and 64 clients, with dynamic
-# batching and one request at a time.
+# Load test of the server on this machine, over loopback: throughput and latency at 1, 8 and 64
+# clients, with dynamic batching and one request at a time.
 #
 #     bash scripts/benchmark_serving.sh [--size mini|minilm|base | --model MODEL] [--seconds 20]
 #

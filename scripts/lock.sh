@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes uv.lock from the extras of pyproject.toml: every package with its version and the hashes of its files. Versions of
-# the old lock stay where they still fit; other arguments go to uv, such as --upgrade or --upgrade-package NAME.
+# Makes uv.lock from the extras of pyproject.toml: every package with its version and the hashes of
+# its files. Versions of the old lock stay where they still fit; other arguments go to uv, such as
+# --upgrade or --upgrade-package NAME.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/setup.sh

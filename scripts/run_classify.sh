@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# Train a classifier on a table of your own labelled texts and score it. See `bash scripts/run_classify.sh --help`.
+# Train a classifier on a table of your labelled texts, and score it.
+#
+#   bash scripts/run_classify.sh --train tickets.csv --dry-run
+#   bash scripts/run_classify.sh --train tickets.csv --label-column queue --hours 1
 set -euo pipefail
 
 # shellcheck source=scripts/setup.sh

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The tests that the fault matrix of tests/README.md names, at full counts: one to two hours. Arguments are pytest's.
+# The tests that the fault matrix of tests/README.md names, at full counts: one to two hours.
+# Arguments are pytest's.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case "${1:-}" in

@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# Fine-tune BERT on a task of GLUE and score it. Without arguments: the quickstart. See `bash scripts/run_glue.sh --help`.
+# Fine-tune BERT on a task of GLUE or on your sentences, and score it.
+#
+#   bash scripts/run_glue.sh    trains the quickstart
+#   bash scripts/run_glue.sh --config mrpc --download --dry-run
 set -euo pipefail
 
 # shellcheck source=scripts/setup.sh

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Build the programs of the GPU recipes with Paddle's GPU wheel (no GPU needed) and compare them with their records in
-# tests/gpu/golden. Arguments go to tests/gpu/recipe_records.py: names of recipes, --write, --table, --help.
-# The wheel is that of the python on the PATH if it has one, otherwise that of BERT_GPU_VENV (default: .venv-gpu), which is
-# made once: 3.8 GB, two minutes.
+# Build the programs of the GPU recipes with Paddle's GPU wheel (no GPU needed) and compare them with
+# their records in tests/gpu/golden. Arguments go to tests/gpu/recipe_records.py: names of recipes,
+# --write, --table, --help. The wheel is that of the python on the PATH if it has one, otherwise that
+# of BERT_GPU_VENV (default: .venv-gpu), which is made once: 3.8 GB, two minutes.
 set -euo pipefail
 
 # shellcheck source=scripts/setup.sh

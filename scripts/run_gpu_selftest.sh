@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Examines a machine with GPUs: kernels, precisions, ranks, resumption, speed and memory of the recipes; ends with a table, and
-# results.jsonl to send back. The checks are the tests of tests/gpu/selftest.
-#   bash scripts/run_gpu_selftest.sh                      all checks on all visible GPUs; --gpus N takes fewer
-#   bash scripts/run_gpu_selftest.sh --list               the checks: test_train[amp] is the check train-amp
-#   bash scripts/run_gpu_selftest.sh --only ranks         the checks whose names begin so; may be repeated
-#   bash scripts/run_gpu_selftest.sh --device cpu         what can be tried without a GPU
-#   bash scripts/run_gpu_selftest.sh --output-dir DIR     data, logs and results (results/gpu_selftest)
+# Examine a machine with GPUs: kernels, precisions, ranks, resumption, speed and memory.
+#
+#   bash scripts/run_gpu_selftest.sh                   all checks on all visible GPUs; --gpus N: fewer
+#   bash scripts/run_gpu_selftest.sh --list            the checks: test_train[amp] is train-amp
+#   bash scripts/run_gpu_selftest.sh --only ranks      checks whose names begin so; may be repeated
+#   bash scripts/run_gpu_selftest.sh --device cpu      what can be tried without a GPU
+#   bash scripts/run_gpu_selftest.sh --output-dir DIR  data, logs, results (results/gpu_selftest)
+#
+# It ends with a table, and results.jsonl to send back. The checks are the tests of
+# tests/gpu/selftest.
 set -euo pipefail
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"

@@ -8,7 +8,7 @@
 set -euo pipefail
 
 if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then # nothing is installed for it
-  sed -n -e 's/^# //p' -e '/^set /q' "${BASH_SOURCE[0]}" | fold -s -w 100
+  sed -n -e '2,$s/^# \?//p' -e '/^set /q' "${BASH_SOURCE[0]}" | fold -s -w 100
   exit
 fi
 # shellcheck source=scripts/setup.sh

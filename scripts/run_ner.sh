@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# Fine-tune BERT to find named entities and score it. Without arguments: the quickstart. See `bash scripts/run_ner.sh --help`.
+# Fine-tune BERT to find named entities, and score it.
+#
+#   bash scripts/run_ner.sh    trains the quickstart
+#   bash scripts/run_ner.sh --train-file train.conll --eval-file dev.conll --model bert-base-cased
 set -euo pipefail
 
 # shellcheck source=scripts/setup.sh

@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# Pre-train BERT. Without arguments: the quickstart. See `bash scripts/run_pretraining.sh --help`.
+# Pre-train BERT on your text, or by a recipe on shards.
+#
+#   bash scripts/run_pretraining.sh    trains the quickstart
+#   bash scripts/run_pretraining.sh --text my_texts --hours 2
 set -euo pipefail
 
 # shellcheck source=scripts/setup.sh

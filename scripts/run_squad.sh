@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# Fine-tune BERT on SQuAD and score it. Without arguments: the quickstart. See `bash scripts/run_squad.sh --help`.
+# Fine-tune BERT to answer questions on SQuAD, and score it.
+#
+#   bash scripts/run_squad.sh    trains the quickstart
+#   bash scripts/run_squad.sh --config squad --download --dry-run
 set -euo pipefail
 
 # shellcheck source=scripts/setup.sh

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Lint, types, shell scripts, the site of docs/ and tests.
-#   bash scripts/run_tests.sh                           lint, types and the quick tests: run it on every change
-#   bash scripts/run_tests.sh --long                    the long tests, and every command of the documents
-#   bash scripts/run_tests.sh --nightly                 what the gate leaves out: installations, repeated faults
-#   bash scripts/run_tests.sh --all                     all of these, faults at full counts, and the folders in ON_REQUEST
-#   bash scripts/run_tests.sh tests/samples -k masking  only these tests, long ones too, no lint: arguments are pytest's
-#   bash scripts/run_tests.sh --paddle 3.1              what depends on Paddle's version, on that version (or 2.6)
+# Run lint, types, shell checks, the strict build of the site, and tests.
+#
+#   bash scripts/run_tests.sh                           lint, types, quick tests: on every change
+#   bash scripts/run_tests.sh --long                    the long tests, and the documents' commands
+#   bash scripts/run_tests.sh --nightly                 installations and repeated faults
+#   bash scripts/run_tests.sh --all                     all of these, faults at full counts, and the
+#                                                       folders in ON_REQUEST
+#   bash scripts/run_tests.sh tests/samples -k masking  only these tests, long ones too, without lint
+#   bash scripts/run_tests.sh --paddle 3.1              the tests that depend on Paddle's version
 set -euo pipefail
 
 # What Paddle's version may change: programs and kernels, ranks, checkpoints, the loop, and one training of each task.
@@ -26,7 +28,7 @@ LONG_OF_PADDLE=(
 ON_REQUEST=(tests/{cluster,newcomer,figures})
 
 if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then # nothing is installed for it
-  sed -n -e 's/^# //p' -e '/^set /q' "${BASH_SOURCE[0]}" | fold -s -w 100
+  sed -n -e '2,$s/^# \?//p' -e '/^set /q' "${BASH_SOURCE[0]}" | fold -s -w 100
   echo "ON_REQUEST: ${ON_REQUEST[*]}"
   exit
 fi

@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# Train vectors for search on own text or pairs, and measure them. See `bash scripts/run_vectors.sh --help`.
+# Train a model whose vectors find the passages that answer a query.
+#
+#   bash scripts/run_vectors.sh --text my_texts --model results/quickstart --hours 0.5
+#   bash scripts/run_vectors.sh --pairs questions.csv --model bert-base-uncased --dry-run
 set -euo pipefail
 
 # shellcheck source=scripts/setup.sh

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Lists the packages that are installed from uv.lock: `bash scripts/sbom.sh [FOLDER [EXTRA ...]]` writes sbom.json (CycloneDX),
-# licences.md and vulnerabilities.md into FOLDER (default: results), by tools in an environment of their own, and prints
-# the last: what is known against versions that cannot be raised, and why it does no harm here.
+# Lists the packages that are installed from uv.lock: `bash scripts/sbom.sh [FOLDER [EXTRA ...]]`
+# writes sbom.json (CycloneDX), licences.md and vulnerabilities.md into FOLDER (default: results), by
+# tools in an environment of their own, and prints the last: what is known against versions that
+# cannot be raised, and why it does no harm here.
 set -euo pipefail
 
 # shellcheck source=scripts/setup.sh

@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
-# Finds or makes the Python environment: `bash scripts/setup.sh [EXTRA ...]` does so and says which interpreter to use.
-# EXTRA is one of pyproject.toml, such as serve; what training on this machine needs is always there.
-# The others source it: `find_python EXTRA ...` sets PYTHON to an interpreter with the packages of uv.lock: the python on the
-# PATH if it has them, otherwise that of BERT_VENV (default: .venv), which is made once. BERT_PYTHON names one to use as it
-# is. BERT_PADDLE is 2.6 or 3.1, each with its environment (.venv, .venv-paddle3.1); default: 2.6, but 3.1 on GPUs that its
-# wheel has no code for (Hopper and newer) and where the only Python is 3.13. UV_COMPILE_BYTECODE=1 compiles all packages,
-# for an environment that others use and cannot write to.
+# Install the packages of training on this machine, and say which interpreter to use.
+#
+#   bash scripts/setup.sh               what training needs: 1 to 2 minutes, 2 GB
+#   bash scripts/setup.sh serve office  the packages of these extras of pyproject.toml, too
+#
+# If the python on the PATH has the packages, it is used. Otherwise they go to an environment of its
+# own, which is made once. Environment variables change this:
+#   BERT_VENV    folder of the environment (default: .venv, with Paddle 3.1 .venv-paddle3.1)
+#   BERT_PYTHON  an interpreter to use as it is; nothing is installed
+#   BERT_PADDLE  2.6 or 3.1 (default: 2.6; 3.1 on Hopper and newer GPUs, and if the only Python is
+#                3.13)
+#   UV_COMPILE_BYTECODE  1: compile all packages, for an environment that others use and cannot
+#                        write to
 
+# Other scripts source this file. `find_python EXTRA ...` sets PYTHON to an interpreter with the packages of uv.lock.
 REPOSITORY="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 # shellcheck disable=SC2034 # extras of the tests
 TESTS="train paddle serve onnx openvino chinese segmentation office dask lddl tensorboard mlflow docs test check"
@@ -57,6 +64,22 @@ known_extras() {
   sed -n '/^\[project.optional/,/^\[project.scripts/s/^\([a-z0-9-]*\) = .*/\1/p' "${REPOSITORY}/pyproject.toml" | paste -s -d ' '
 }
 
+# `has_installed VENV LOCK EXTRA ...`: whether VENV has all these extras of a uv.lock with this checksum. Each installation
+# leaves a stamp, whose name lists its extras.
+has_installed() {
+  local stamp extras="${*:3}" extra installed
+  for stamp in "$1"/installed-*.sha256; do
+    [[ -f "${stamp}" && "$(<"${stamp}")" == "$2" ]] || continue
+    installed="${stamp##*/installed-}" installed="${installed%.sha256}"
+    installed="-${installed//paddle3-gpu/paddle3_gpu}-"
+    for extra in ${extras//paddle3-gpu/paddle3_gpu}; do
+      [[ "${installed}" == *"-${extra}-"* ]] || continue 2
+    done
+    return
+  done
+  return 1
+}
+
 requirements() { # `requirements PYTHON EXTRA ...`: whether it has the packages that pyproject.toml names
   "$1" "${REPOSITORY}/bert/doctor/requirements.py" "${@:2}"
 }
@@ -83,9 +106,10 @@ find_python() { # `find_python EXTRA ...`, also as one word
   venv="${BERT_VENV:-${venv}}"
   PYTHON="${venv}/bin/python" stamp="${venv}/installed-$(IFS=- && echo "${extras[*]}").sha256"
   wanted="$(sha256sum <"${REPOSITORY}/uv.lock")"
-  if [[ -x "${PYTHON}" && -f "${stamp}" && "$(<"${stamp}")" == "${wanted}" ]]; then return; fi
+  if [[ -x "${PYTHON}" ]] && has_installed "${venv}" "${wanted}" "${extras[@]}"; then return; fi
   if [[ -x "${PYTHON}" && ! -w "${venv}" ]] && requirements "${PYTHON}" "${extras[@]}"; then return; fi # at each start
   if [[ "${IS_HELP}" == true ]]; then
+    if [[ -x "${PYTHON}" ]] && requirements "${PYTHON}" "${extras[@]}" 2>/dev/null; then return; fi
     echo "The packages are not installed: run 'bash scripts/setup.sh' once; --help then lists all flags."
     print_usage --help
   fi

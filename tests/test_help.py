@@ -1,22 +1,32 @@
 """`--help` of every script and module: at most 100 columns wide, and nothing is installed or written for it."""
 
 import argparse
+import contextlib
 import importlib
+import io
+import itertools
 import json
 import os
 import re
+import runpy
+import shlex
 import shutil
 import subprocess
 import sys
+import warnings
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bert import REPOSITORY
-from bert.commands import convert, export
+from bert.commands import convert, export, pretrain
+from bert.config.command_line import SettingsParser
 from bert.config.plain_commands import read_flags
-from bert.help_parser import HelpParser, wrapped
+from bert.help_parser import SENTENCE_END, HelpParser, wrapped
+from bert.interpreter import shell_command
+from bert.launching.arguments import LauncherParser
 from data.preprocessing.request import ShardRequest
 from data.train_vocabulary import VocabularyRequest
 
@@ -51,6 +61,116 @@ def modules() -> list[str]:
         if '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8") and not OTHERS.fullmatch(name):
             found.append(name.removesuffix(".py").replace("/", ".").removesuffix(".__main__"))
     return found
+
+
+def commands() -> dict[str, list[str]]:
+    """Each command that users type -> the module and the words that it stands for."""
+    tasks = ("pretraining", "classify", "vectors", "squad", "glue", "ner")
+    typed = {f"scripts/run_{task}.sh": ["bert.commands", task] for task in tasks}
+    typed |= {f"scripts/run_{task}.sh --seeds 5": ["bert.commands", task, "--seeds", "5"] for task in ("ner", "glue")}
+    others = {name for name in modules() if name.startswith(("run_", "data."))} - {*NOT_TYPED}
+    others |= {"bert.serving", "bert.reporting", "bert.doctor", "bert.commands.slurm"}
+    return typed | {name: [name] for name in sorted(others)}
+
+
+NOT_TYPED = ("data.preprocessing.estimates",)  # create_datasets_from_start.sh starts it
+LONGEST_GROUP, LONGEST_FIRST_HELP = 45, 50  # lines of a screen
+NAMED_DEFAULT = re.compile(r"\(default: (none|None|\(.*|)\)")
+
+
+def help_and_parsers(module: str, *words: str) -> tuple[str, list[HelpParser]]:
+    """What a command prints with --help, and the parsers that it makes."""
+    made, out = list[HelpParser](), io.StringIO()
+
+    def make(parser: HelpParser, **settings: Any) -> None:
+        original(parser, **settings)
+        made.append(parser)
+
+    original = HelpParser.__init__
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), pytest.raises(SystemExit) as ended:
+        patch.setattr(HelpParser, "__init__", make)
+        patch.setattr(sys, "argv", [module, *words, "--help"])
+        patch.setattr(sys, "warnoptions", [])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a module that an earlier one has imported
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+    assert ended.value.code in (None, 0)
+    return out.getvalue(), made
+
+
+def examples_in(text: str) -> list[list[str]]:
+    """The words of the commands below "Examples:"."""
+    lines = text.partition("\nExamples:\n")[2].partition("\n\n")[0]
+    return [shlex.split(line) for line in lines.replace("\\\n", "").splitlines()]
+
+
+def unread(parser: HelpParser, words: list[str]) -> list[str]:
+    """The words after a command which its parser does not know."""
+    if isinstance(parser, SettingsParser):
+        first = next((index for index, word in enumerate(words) if word.startswith("--")), len(words))
+        return parser.read_known(words[first:])[1]
+    if "--seeds" in words:  # the other words are of one training
+        return []
+    if "bert.commands.slurm" in parser.prog:
+        return LauncherParser(pretrain.LAUNCHER).read_known(words[1:])[1]
+    return parser.parse_known_intermixed_args(words)[1]
+
+
+@pytest.mark.parametrize("name", commands())
+def test_help_begins_with_a_sentence_and_two_examples_that_the_command_reads(name):
+    text, parsers = help_and_parsers(*commands()[name])
+    first = text.partition("\n\n")[0]
+    assert first.endswith(".") and not SENTENCE_END.search(first) and not first.startswith("usage"), first
+    examples = examples_in(text)
+    assert len(examples) >= 2, text
+    start = shlex.split(shell_command(name.partition(" ")[0] if ".sh" in name else typed_name(name)))
+    for words in examples:
+        assert words[: len(start)] == start
+        assert not parsers or not unread(parsers[0], words[len(start) :]), words
+    assert not too_wide(text)
+
+
+def typed_name(module: str) -> str:
+    return f"{module}.py" if module.startswith("run_") else module
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_flag_is_explained_and_its_default_is_a_value(name):
+    text, parsers = help_and_parsers(*commands()[name])
+    assert "none: as" not in text
+    if name.endswith(".sh"):
+        assert len(text.splitlines()) <= LONGEST_FIRST_HELP
+        assert {"--model", "--output-dir", "--epochs", "--learning-rate", "--batch-size", "--dry-run"} <= {
+            *text.split()
+        }
+    for parser in parsers:
+        for group in parser._action_groups:
+            actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
+            for action in actions:
+                assert action.help and action.help[0] not in "( ", (name, action.option_strings)
+                assert not NAMED_DEFAULT.search(action.help), (name, action.help)
+                assert not re.match("of |in the |by ", action.help), (name, action.help)
+            formatter = parser._get_formatter()
+            formatter.add_arguments(actions)
+            assert len(formatter.format_help().splitlines()) <= LONGEST_GROUP, (name, group.title)
+
+
+FOR_USERS = ("run_pre", "run_cl", "run_sq", "run_glue", "run_ner", "run_vec", "setup", "doctor", "docker/", "run.sub")
+
+
+@pytest.mark.parametrize("script", [name for name in SCRIPTS if name != ".ci/run"])
+def test_the_comment_of_a_script_is_a_help_text(script):
+    """--help prints it where no packages are installed."""
+    lines = (REPOSITORY / script).read_text(encoding="utf-8").splitlines()[1:]
+    comment = list(itertools.takewhile(lambda line: line.startswith("#"), lines))
+    text = "\n".join(line[2:] for line in comment if not line.startswith("#SBATCH"))
+    assert not too_wide(text), "--help would fold these lines"
+    assert not re.search(r"[Ss]ee `[^`]*--help`", text), "the comment is what --help prints"
+    path = REPOSITORY / script
+    if script.removeprefix("scripts/").startswith(FOR_USERS) and not path.is_symlink() and "_p" not in path.stem[-3:]:
+        first, _, rest = text.partition("\n\n")
+        assert first.endswith(".") and not SENTENCE_END.search(first)
+        assert len(re.findall(r"^  (?:bash|sbatch) \S+", rest, re.M)) >= 2
 
 
 def too_wide(text: str) -> list[str]:

@@ -99,6 +99,43 @@ def test_an_environment_is_made_once_from_the_lock(machine, tmp_path):
     assert (done.stdout, done.stderr, log) == (USED, "", "")
 
 
+def test_an_installation_with_more_extras_is_one_of_fewer(machine):
+    machine("bash scripts/setup.sh serve")
+    done, log = machine()
+    assert (done.stdout, done.stderr, log) == (USED, "", "")
+    done, log = machine("bash scripts/run_pretraining.sh --help")
+    assert done.stdout == "used -m bert.commands pretraining --help\n" and "not installed" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("extras", "code"),
+    [("train gpu", 1), ("paddle3", 1), ("paddle3-gpu", 0), ("serve train", 0), ("train paddle3-gpu office", 1)],
+)
+def test_an_extra_is_no_part_of_another_ones_name(tmp_path, extras, code):
+    (tmp_path / "installed-train-paddle3-gpu-serve.sha256").write_text("new\n")
+    (tmp_path / "installed-train-gpu-office.sha256").write_text("old\n")
+    assert bash(f"source scripts/setup.sh; has_installed {tmp_path} new {extras}").returncode == code
+
+
+@pytest.mark.parametrize(
+    "name", ["run_pretraining_lamb", "run_pretraining_adam", "run_squad_inference", "data_download"]
+)
+def test_a_script_of_nvidias_tensorflow_trainer_names_ours(name):
+    done = bash(f"bash scripts/{name}.sh 64 8 7.5e-4 fp16")
+    assert done.returncode == 2 and done.stderr.startswith(f"error: {name}.sh is a script of NVIDIA's TensorFlow BERT")
+    named = re.search(r"run '(?:bash )?(\S+?)(?:/bin/python (\S+))?[ ']", done.stderr)
+    assert named and (REPOSITORY / (named[2] or named[1])).is_file(), done.stderr
+
+
+def test_the_doctor_answers_without_an_environment(machine, tmp_path):
+    """Its interpreter has no packages: the answer names what installs them, and nothing is installed."""
+    (tmp_path / "bin/python3.11").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    done, log = machine("bash scripts/doctor.sh")
+    assert done.returncode == 2 and "run `bash scripts/setup.sh` once" in done.stderr and log == ""
+    done, _ = machine("bash scripts/doctor.sh --help")
+    assert done.returncode == 0 and done.stdout.startswith("Check whether this machine is fit to train")
+
+
 @pytest.mark.parametrize(
     ("given", "compiles"),
     [

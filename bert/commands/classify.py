@@ -38,7 +38,9 @@ _SAMPLED_ROWS = 500
 
 class ClassifyStart(Settings):
     cross_validate: int | None = Field(
-        None, ge=2, description="train this many times, each time with another part of --train held out; no --eval"
+        None,
+        ge=2,
+        description="train this many times, each time with another part of --train held out; no --eval (default: off)",
     )
 
 
@@ -86,14 +88,27 @@ LAUNCHER = FineTuningLauncher(
     script="scripts/run_classify.sh",
     entry=GLUE,
     usage="--train FILE [--eval FILE] [--model WEIGHTS]",
-    description="Train a classifier on your own labelled texts: a table (.csv, .tsv, .jsonl, .json or .parquet) "
-    "with a column of texts and one of labels, which are inferred. Without --eval a part of --train is held out. "
-    f"--model is the model to start from ({CLASSIFIED_FROM}).",
+    description="Train a classifier on a table of your labelled texts, and score it. The table (.csv, .tsv, .jsonl, "
+    ".json or .parquet) has a column of texts and a column of labels, which are inferred.",
     epilog="The same command resumes a stopped run.",
     names={"Recipes": ()},
     settings=ClassifyLaunch,
-    shown=("data",),
-    hidden=("task_name", "data_dir", "download"),
+    examples=(
+        "--train tickets.csv --text-column subject+body --label-column queue --dry-run",
+        "--train tickets.csv --eval new.csv --model bert-base-multilingual-cased --hours 1",
+    ),
+    main_settings={
+        "train_file": "",
+        "eval_file": "",
+        "predict_file": "",
+        "text_column": "",
+        "label_column": "",
+        "from_pretrained_params": CLASSIFIED_FROM,
+        "output_dir": "results/classify-NAME, by the name of the file",
+        "epochs": "by the number of lines",
+        "learning_rate": "by the number of lines",
+        "batch_size": "by the number of lines",
+    },
     argument_settings=_argument_settings,
 )
 

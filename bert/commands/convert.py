@@ -30,7 +30,7 @@ class ConvertRequest(ModelSource, CardRequest, HubRequest, SettingsWithRules):
     to_format: Annotated[
         Literal[*MODEL_FORMATS] | None,  # type: ignore[valid-type]
         Flag(name="--output-format", hidden_aliases=("--to-format",)),
-    ] = Field(None, description="the format to write; with --to-hub it is hf")
+    ] = Field(None, description="the format to write (default: hf with --to-hub)")
     fused_qkv: Annotated[str | None, Flag(placeholder="blocks|heads:NUMBER")] = Field(
         None,
         description="order of columns in the fused attention matrices of NVIDIA's Paddle checkpoints trained with "
@@ -72,8 +72,14 @@ def _require_paddlenlp() -> None:
         )
 
 
+_EXAMPLES = (
+    "--model results/quickstart --output-dir converted --output-format hf",
+    "--model bert-large-uncased.pdparams --config-file bert_config.json --output-dir native --output-format native",
+)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    request = read_flags(ConvertRequest, argv, description=_DESCRIPTION, program="run_convert.py")
+    request = read_flags(ConvertRequest, argv, description=_DESCRIPTION, examples=_EXAMPLES, program="run_convert.py")
     with usage_errors():
         from bert.conversion.converting import convert, table  # not for --help
 

@@ -8,10 +8,14 @@ from bert.config.setting_errors import usage_errors
 from bert.inference.export_files import ExportRequest
 
 _DESCRIPTION = "Export a BERT for serving (Paddle Inference, ONNX, OpenVINO, Triton), or for Hugging Face or PaddleNLP."
+_EXAMPLES = (
+    "--model results/classify-tickets --output-dir exports/tickets --output-format onnx",
+    "--model results/classify-tickets --output-dir exports/small --output-format onnx --precision int8",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    request = read_flags(ExportRequest, argv, description=_DESCRIPTION, program="run_export.py")
+    request = read_flags(ExportRequest, argv, description=_DESCRIPTION, examples=_EXAMPLES, program="run_export.py")
     with usage_errors():
         from bert.conversion.converting import table  # not for --help
         from bert.inference.exporting import export

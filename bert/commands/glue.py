@@ -50,8 +50,23 @@ LAUNCHER = FineTuningLauncher(
     script="scripts/run_glue.sh",
     entry=GLUE,
     usage="[--config NAME | --task-name TASK --download | TASK DATA_DIR CHECKPOINT | all [DATA_DIR] CHECKPOINT]",
-    description="Fine-tune BERT on a task of GLUE or on sentences of your own, and score it. Files without "
-    "--task-name are your own (custom). Without arguments: the quickstart, on sentences of this project.",
+    description="Fine-tune BERT on a task of GLUE or on your sentences, and score it. Files without --task-name are "
+    "your "
+    "own (custom). Without arguments it trains the quickstart, on sentences of this project.",
+    examples=(
+        "--config mrpc --download --dry-run",
+        "--task-name SST-2 --data-dir glue/SST-2 --model bert-base-uncased --do-train --do-eval",
+    ),
+    main_settings={
+        "task_name": "",
+        "data_dir": "",
+        "download": "",
+        "from_pretrained_params": "",
+        "output_dir": "",
+        "epochs": "as in the recipe",
+        "learning_rate": "as in the recipe",
+        "batch_size": "as in the recipe",
+    },
     epilog="The same command resumes a stopped run. All tasks of GLUE in one table: `all --help`.",
     names={"Recipes": GLUE.recipes},
     argument_settings=_argument_settings,

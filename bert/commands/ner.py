@@ -19,8 +19,22 @@ LAUNCHER = FineTuningLauncher(
     script="scripts/run_ner.sh",
     entry=NER,
     usage="[--config NAME]",
-    description="Fine-tune BERT to find named entities, and score it. Without arguments: the quickstart, on "
+    description="Fine-tune BERT to find named entities, and score it. Without arguments it trains the quickstart, on "
     "sentences of this project.",
+    examples=(
+        "--train-file train.conll --eval-file dev.conll --model bert-base-cased",
+        "--model results/ner --predict-file new.conll --output-dir results/ner-new",
+    ),
+    main_settings={
+        "train_file": "",
+        "eval_file": "",
+        "predict_file": "",
+        "from_pretrained_params": "",
+        "output_dir": "",
+        "epochs": "by the number of sentences",
+        "learning_rate": "by the number of sentences",
+        "batch_size": "by the number of sentences",
+    },
     epilog="The same command resumes a stopped run.",
     names={"Recipes": NER.recipes},
     argument_settings=_argument_settings,

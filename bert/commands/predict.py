@@ -35,13 +35,20 @@ _DESCRIPTION = (
     "question and context), or JSON objects with the keys text, text and text_pair, question and context, or the "
     "columns of the training data; their other keys come back with the result."
 )
+_EXAMPLES = (
+    "results/classify-tickets new_tickets.csv --output predicted.csv",
+    "results/vectors --nearest 'how do I undo a commit' --in manual.txt",
+)
 _LISTED = 10  # bad lines that are reported one by one
 
 
 class PredictCommand(PredictRequest):
     """A command line of run_predict.py."""
 
-    encode: bool = Field(False, description="make sentence vectors (means of the last hidden states)")
+    encode: bool = Field(
+        False,
+        description="make sentence vectors, as the model was trained to; otherwise means of the last hidden states",
+    )
     url: Annotated[str, Flag(is_hidden=True)] = Field("", description="address of a server, which is refused")
 
     @model_validator(mode="before")
@@ -60,7 +67,7 @@ class PredictCommand(PredictRequest):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    typed = read_flags(PredictCommand, argv, description=_DESCRIPTION, program="run_predict.py")
+    typed = read_flags(PredictCommand, argv, description=_DESCRIPTION, examples=_EXAMPLES, program="run_predict.py")
     request = PredictRequest(**{name: getattr(typed, name) for name in PredictRequest.model_fields})
     with usage_errors():
         return run(request)

@@ -95,9 +95,23 @@ LAUNCHER = Launcher(
     script="scripts/run_pretraining.sh",
     entry=ENTRY,
     usage="[--text FOLDER | --config NAME | --phase1 | --phase2]",
-    description="Pre-train BERT: on your own text (40 epochs, at most 8 hours, unless a length is given), both phases "
-    "of a preset, or one phase. Without arguments: the quickstart. "
+    description="Pre-train BERT on your text, or by a recipe on shards. Without arguments it trains the quickstart. "
     "--phase1-NAME VALUE sets a flag in phase 1 (short sequences) only, --phase2-NAME in phase 2.",
+    examples=(
+        "--text my_texts --hours 2",
+        "--text my_texts --from-pretrained-params bert-base-uncased --hours 2 --dry-run",
+        "--config large --num-gpus 8",
+    ),
+    main_settings={
+        "text": "",
+        "from_pretrained_params": "",
+        "output_dir": "results; with --text results/NAME, by the name of the text",
+        "bert_model": "as in the recipe; with --text by the size of the text",
+        "epochs": "as in the recipe; with --text 40, at most 8 hours",
+        "learning_rate": "as in the recipe",
+        "batch_size": "as in the recipe",
+        "num_processes": "as in the recipe",
+    },
     epilog="NVIDIA's positional arguments are read too: --help positional.",
     names={"Presets of both phases": [*PRESETS, evening.NAME], "Recipes of one phase": RECIPES},
     settings=PretrainingLaunch,

@@ -8,6 +8,7 @@ from argparse import SUPPRESS
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import ClassVar
 
@@ -38,7 +39,12 @@ def planned(task: str, plan: Plan, words: Sequence[str]) -> Planned:
         task: the name of the command.
         plan: of a single training.
     """
-    parser = HelpParser(prog=f"scripts/run_{task}.sh", description=__doc__, allow_abbrev=False)
+    parser = HelpParser(
+        prog=f"scripts/run_{task}.sh",
+        description=__doc__,
+        examples=("--seeds 5", "--seeds 5 --first-seed 10 --output-dir results/repeated"),
+        allow_abbrev=False,
+    )
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each task (default: 3)")
     parser.add_argument("--first-seed", type=int, default=1, help="the others follow it (default: 1)")
     parser.add_argument("--output-dir", type=Path, help="default: results/seeds/NAME, of all tasks results/scores")
@@ -48,6 +54,12 @@ def planned(task: str, plan: Plan, words: Sequence[str]) -> Planned:
     flags = {word.partition("=")[0].replace("_", "-") for word in rest}
     for flag in {"--seed", "--steps-this-run"} & flags:
         raise ValueError(f"{flag} is set for each run; --seeds and --first-seed choose the seeds, Ctrl-C stops")
+    if len(numbers := _words_after("--seeds", words)) > 1:
+        lowest = int(numbers[0])
+        are_in_order = [*map(int, numbers)] == list(range(lowest, lowest + len(numbers)))
+        first_seed = lowest if are_in_order else "FIRST"
+        wanted = f"--seeds {len(numbers)} --first-seed {first_seed}"
+        raise ValueError(f"--seeds {' '.join(numbers)}: --seeds is the number of trainings; pass {wanted}")
     if arguments.seeds < 1:
         raise ValueError(f"seeds={arguments.seeds} must be at least 1")
     if task == "pretraining":
@@ -70,6 +82,11 @@ def planned(task: str, plan: Plan, words: Sequence[str]) -> Planned:
     if not trainings(job) and job.hours is not None:  # on own text: each has a clock of its own, and its part of them
         job = replace(job, hours=job.hours * len(groups))
     return Planned(first.line, first.plan.shown_in_time(parts_of_time(job)), job)
+
+
+def _words_after(flag: str, words: Sequence[str]) -> list[str]:
+    """The whole numbers that follow a flag."""
+    return list(takewhile(str.isdecimal, words[words.index(flag) + 1 :])) if flag in words else []
 
 
 def _with_part_of_the_hours(words: Sequence[str], number: int) -> list[str]:

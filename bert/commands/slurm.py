@@ -1,4 +1,4 @@
-"""`python -m bert.commands.slurm prepare|train|plan [FLAGS]`: what run.sub starts on the nodes of a Slurm job.
+"""Pre-train as a Slurm job: run.sub starts this command on the nodes.
 
 Environment variables become flags of scripts/run_pretraining.sh; a flag among FLAGS wins over its variable. `prepare`
 runs once, on the first node: it checks the settings, makes missing shards and refuses a job that is requeued for ever
@@ -19,7 +19,7 @@ from bert.config.flags import flat_fields
 from bert.config.setting_errors import usage_errors
 from bert.exit_codes import BAD_INPUT, OK
 from bert.files import read_json
-from bert.help_parser import wrapped
+from bert.help_parser import HelpParser, wrapped
 from bert.jobs.job import Job, Planned, Step, execute
 from bert.launching.arguments import one_of, read_command_line
 from bert.launching.previous_run import is_done
@@ -116,16 +116,23 @@ def _help() -> str:
     rows = dict(SPECIAL)
     for suffix, variables in (("", OF_ALL_PHASES), (", {}_PHASE2", OF_A_PHASE)):
         for name, setting in variables.items():
-            text = str(fields[setting].description).replace("phase 1's bins", "bins")
-            rows[name + suffix.format(name)] = f"{text}{NOTES.get(name, '')}"
+            text, *default = str(fields[setting].description).replace("phase 1's bins", "bins").partition(" (default: ")
+            rows[name + suffix.format(name)] = "".join([text, NOTES.get(name, ""), *default])
     title = "Variables (NAME is for the phase that PHASE names, and for phase 1 of both; NAME_PHASE2 for phase 2):"
-    return "\n".join([str(__doc__), title, *(f"  {name}\n      {text}" for name, text in rows.items())])
+    parser = HelpParser(
+        prog="bert.commands.slurm",
+        usage="%(prog)s prepare|train|plan [flags]",
+        description=__doc__,
+        examples=("plan --dry-run", "plan --config large --show-config"),
+    )
+    listed = "\n".join([title, *(f"  {name}\n      {text}" for name, text in rows.items())])
+    return f"{parser.introduction()}\n\n{wrapped(listed)}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help"):
-        print(wrapped(_help()))
+        print(_help())
         return 0 if words else BAD_INPUT
     task, flags, environment = words[0], words[1:], dict(os.environ)
     with usage_errors(), errors_name_variables(environment):

@@ -33,7 +33,7 @@ _MODES = {
 class SquadFiles(Settings):
     squad_dir: Path | None = Field(None, description="folder of SQuAD's files; v2.0 in its name means version 2")
     mode: Literal["train", "eval", "prediction", "train_eval"] | None = Field(
-        None, description="what to do; none: train_eval, or what --do-train, --do-eval and --do-predict say"
+        None, description="what to do (default: train_eval, or by --do-train, --do-eval and --do-predict)"
     )
 
     @field_validator("mode", mode="before")
@@ -142,8 +142,22 @@ LAUNCHER = FineTuningLauncher(
     script="scripts/run_squad.sh",
     entry=SQUAD,
     usage="[--config NAME | --download]",
-    description="Fine-tune BERT on SQuAD and score it. Without arguments: the quickstart, on questions of this "
+    description="Fine-tune BERT to answer questions on SQuAD, and score it. Without arguments it trains the "
+    "quickstart, on questions of this "
     "project.",
+    examples=(
+        "--config squad --download --dry-run",
+        "--train-file train.json --predict-file dev.json --do-train --do-eval --model bert-base-uncased",
+    ),
+    main_settings={
+        "train_file": "",
+        "predict_file": "",
+        "from_pretrained_params": "",
+        "output_dir": "",
+        "epochs": "",
+        "learning_rate": "",
+        "batch_size": "",
+    },
     epilog="The same command resumes a stopped run. NVIDIA's positional arguments are read too: --help positional.",
     names={"Presets": SQUAD_PRESETS, "Recipes": SQUAD.recipes},
     settings=SquadLaunch,

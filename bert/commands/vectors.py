@@ -4,7 +4,6 @@ from functools import partial
 from pathlib import Path
 
 from bert.commands.fine_tuning import ArgumentSettings, FineTuningLauncher, planned_of
-from bert.finetuning.config import TaskDataSettings
 from bert.jobs.job import start
 from bert.launching.arguments import CommandLine
 from bert.vectors.settings import ENTRY, TIMED
@@ -23,19 +22,27 @@ LAUNCHER = FineTuningLauncher(
     script="scripts/run_vectors.sh",
     entry=ENTRY,
     usage="(--text FOLDER | --pairs FILE) --model WEIGHTS [--hours H]",
-    description="Train a model's vectors for search: near for a query and what answers it. Pairs are the rows of "
-    "--pairs or made of --text; the search for some that are held out is compared with BM25.",
+    description="Train a model whose vectors find the passages that answer a query. The training pairs are the rows of "
+    "--pairs, or are made of the titles and paragraphs of --text. The search on held-out pairs is compared with BM25.",
     epilog="The same command resumes a stopped run.",
     names={},
-    shown=("data",),
-    hidden=(
-        *TaskDataSettings.model_fields,
-        "text_field",
-        "query_prefix",
-        "passage_prefix",
-        "temperature",
-        "shortest_vector",
+    examples=(
+        "--text my_texts --model results/quickstart --hours 0.5",
+        "--pairs questions.csv --model sentence-transformers/all-MiniLM-L6-v2 --dry-run",
     ),
+    main_settings={
+        "text": "",
+        "train_file": "",
+        "eval_file": "",
+        "query_column": "",
+        "passage_column": "",
+        "compare": "",
+        "from_pretrained_params": "",
+        "output_dir": "results/vectors-NAME, by the name of the file",
+        "epochs": "by the number of pairs",
+        "learning_rate": "by the number of pairs",
+        "batch_size": "by the number of pairs",
+    },
     argument_settings=_argument_settings,
 )
 planned = partial(planned_of, LAUNCHER)

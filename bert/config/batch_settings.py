@@ -57,7 +57,7 @@ class BatchSettings(Settings):
         None,
         ge=1,
         description="sequences per update over all ranks; decides the micro-batches per update "
-        "(none: batch size x gradient merge steps x ranks)",
+        "(default: --batch-size x --gradient-merge-steps x ranks)",
     )
 
     def resolved_global_batch_size(self, world_size: int) -> int:
@@ -94,16 +94,13 @@ class BatchSettings(Settings):
 
 class PretrainingBatchSettings(BatchSettings):
     batch_size_warmup_min_size: int | None = Field(
-        None,
-        ge=1,
-        description="sequences of the first updates, of which the global batch is a multiple; none: all updates have "
-        "the global batch",
+        None, ge=1, description="batch size of the first updates; must divide the global batch size (default: off)"
     )
     batch_size_warmup_sequences: int | None = Field(
         None,
         ge=1,
         description="sequences in which an update grows from --batch-size-warmup-min-size to the global batch, with as "
-        "many updates at each size",
+        "many updates at each size (default: off)",
     )
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from typing import Any
 
 from bert import exit_codes
 from bert.config.entry_point import START, EntryPoint, load_task
-from bert.config.flags import Formatter, Parser, flat_fields, value_flags
+from bert.config.flags import Formatter, Parser, flag_of, flat_fields, value_flags
 from bert.config.run_file import dump_yaml, given_run_file, rank_settings
 from bert.config.setting_errors import Mistakes, suggest, usage_errors
 from bert.config.setting_sources import resolve_config
@@ -121,16 +121,21 @@ class SettingsParser(Parser):
             help=(f"a recipe ({recipe}, ...), or " if recipe else "") + "a YAML file of flag names and values",
         )
         start.add_argument(
-            "--show-config", action=_ShowConfig, nargs="?", help="print every resolved setting as YAML, and stop"
+            "--show-config",
+            action=_ShowConfig,
+            nargs="?",
+            metavar="true|false",
+            help="print every resolved setting as YAML, and stop",
         )
         for inquiry in entry.inquiries:
             inquiry.add_flags(self.group(inquiry.title))
-        groups = {section: self.add_argument_group(section) for section in entry.config_class.model_fields}
-        groups["model"].description = "the sizes of --bert-model, changed one by one"
-        groups["model"].add_argument("--config-file", metavar="JSON", help="the model's bert_config.json")
+        for section in entry.config_class.model_fields:
+            self.add_argument_group(section)
+        self.group("model").description = "the sizes of --bert-model, changed one by one"
+        self.group("model").add_argument("--config-file", metavar="JSON", help="the model's bert_config.json")
         for name, (section, field) in flat_fields(entry.config_class).items():
-            group = start if value_flags(field) else groups[section]
-            self.add_setting(group, name, field, entry.aliases.get(name, ()))
+            title = START if value_flags(field) else flag_of(field).group or section
+            self.add_setting(self.group(title), name, field, entry.aliases.get(name, ()))
 
 
 class _ShowConfig(argparse.Action):
@@ -155,6 +160,7 @@ def parser_of(entry: EntryPoint) -> SettingsParser:
     parser = SettingsParser(
         prog=entry.script,
         usage=f"%(prog)s {entry.usage}",
+        examples=entry.examples,
         description=f"{entry.description} A flag on the command line wins over the YAML file or recipe named by "
         "--config, which wins over the default.",
     )

@@ -44,6 +44,7 @@ class EntryPoint:
     recipes: Mapping[str, Callable[[], TrainingConfig | Mapping[str, Any]]]
     usage: str
     description: str
+    examples: Sequence[str] = ()  # words after the script, for --help
     inquiries: Sequence[Inquiry] = ()
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)  # name of a field -> its further flags
     default_model: str = "bert-base-uncased"  # a built-in model, where settings and weights name none

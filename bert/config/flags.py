@@ -190,16 +190,27 @@ def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = (
 
 
 def _help_of(field: FieldInfo) -> str:
-    """The description, the choices that are too long for a placeholder, and the default of what may be left out."""
-    text, form = str(field.description), flag_of(field)
+    """The description, the choices that are too long for a placeholder, and the default of what may be left out.
+
+    A default of None is no value that a reader can use: if the program does something by itself, the description ends
+    with it: "(default: no limit)".
+    """
+    text, has_words, words = str(field.description).partition(" (default: ")
     if _has_long_choices(field):
         text += f": {', '.join(map(str, choices_of(field)))}"
-    if field.is_required() or (form.default_text is None and field.default == ()):
-        return text
-    if form.default_text is not None:
-        return f"{text} (default: {form.default_text})"
-    default = str(field.default)
-    return f"{text} (default: {default.lower() if default in ('None', 'True', 'False') else default})"
+    default = flag_of(field).default_text
+    if default is None and has_words and field.default in (None, ()):  # a subclass may have a value
+        default = words.removesuffix(")")
+    if default is None and not field.is_required() and field.default not in ((), "", None):
+        default = _shown_default(field.default)
+    return text if default is None else f"{text} (default: {default})"
+
+
+def _shown_default(value: Any) -> str:
+    """As it is typed: `true`, `1.1`; numbers of a list with commas between them."""
+    if isinstance(value, tuple):
+        return ", ".join(map(_shown_default, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _placeholder(field: FieldInfo) -> str | None:

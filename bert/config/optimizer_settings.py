@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from bert.config.flags import Flag
 from bert.config.settings_base import MayDiffer, ReadWith, Settings, Switch
 
 _SCHEDULES_THAT_READ = {  # a setting; with another schedule it must have its default
@@ -33,15 +34,17 @@ class OptimizerSettings(Settings):
         "FINISH in the output folder begins earlier",
     )
     lr_decay_power: float = Field(
-        1.0, gt=0, description="of the polynomial schedule. 1.0: linear decay; 0.5: square root, as in other recipes"
+        1.0,
+        gt=0,
+        description="power of the polynomial schedule. 1.0: linear decay; 0.5: square root, as in other recipes",
     )
     lr_decay_from: Literal["warmup", "start"] = Field(
         "warmup",
-        description="of the polynomial schedule. warmup: decay over the updates after warm-up; start: over all "
-        "updates, of which warm-up replaces the first, as NVIDIA's PyTorch and TensorFlow trainers do",
+        description="first update of the polynomial decay. warmup: decay over the updates after warm-up; start: over "
+        "all updates, of which warm-up replaces the first, as NVIDIA's PyTorch and TensorFlow trainers do",
     )
     lr_decay_share: float = Field(
-        0.15, gt=0, lt=1, description="of the wsd schedule: share of the updates, or of the time, kept for the decay"
+        0.15, gt=0, lt=1, description="with --lr-schedule wsd: share of the updates, or of the time, kept for the decay"
     )
     beta1: float = Field(0.9, ge=0, lt=1, description="decay of the first moment")
     beta2: float = Field(0.999, ge=0, lt=1, description="decay of the second moment")
@@ -53,9 +56,12 @@ class OptimizerSettings(Settings):
     always_adapt: Annotated[bool, ReadWith("optimizer", values=("Lamb",))] = Field(
         False, description="LAMB's trust ratio also where there is no weight decay (biases, LayerNorm)"
     )
-    fleet_strategies: Literal["none", "amp", "gradient_merge", "amp,gradient_merge"] = Field(
+    fleet_strategies: Annotated[
+        Literal["none", "amp", "gradient_merge", "amp,gradient_merge"], Flag(default_text="none, our own code")
+    ] = Field(
         "none",
-        description="build mixed precision, gradient accumulation or both with Fleet's own strategies; none: ours, "
+        description="build mixed precision, gradient accumulation or both with Fleet's own strategies; none: our own "
+        "code, "
         "with the same updates and one all-reduce in place of one per parameter",
     )
 
@@ -140,8 +146,8 @@ class PrecisionSettings(Settings):
     )
     float32_all_reduce: Annotated[Switch, ReadWith("amp")] = Field(
         "auto",
-        description="with --amp, sum an update's gradients over the ranks in float32 although it has one micro-step; "
-        "auto: those of bfloat16, of whose 8 bits many ranks lose some",
+        description="with --amp, all-reduce gradients in float32 even if an update has one micro-step; auto: only for "
+        "bfloat16, which would lose precision over many ranks",
     )
 
     @model_validator(mode="after")

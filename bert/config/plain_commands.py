@@ -41,16 +41,17 @@ def read_flags(
     *,
     description: str | None,
     program: str | None = None,
+    examples: Sequence[str] = (),
 ) -> AnySettings:
     """The checked settings of a command line.
 
     Args:
         words: without the name of the program; None: those of this process.
-        description, program: for --help; program None: the module that runs.
+        description, program, examples: for --help; program None: the module that runs.
     Raises:
         SystemExit: 2 after one line for each mistake; 0 after --help.
     """
-    parser = parser_of(settings_class, description, program)
+    parser = parser_of(settings_class, description, program, examples=examples)
     with usage_errors():
         return settings_from(settings_class, parser, words)
 
@@ -79,16 +80,18 @@ def parser_of(
     description: str | None,
     program: str | None = None,
     groups: Mapping[str, type[Settings]] = MappingProxyType({}),
+    examples: Sequence[str] = (),
 ) -> Parser:
     """A parser of the flags of a settings class, which leaves out what is not given.
 
     Args:
         groups: title in --help -> a parent of the settings class, whose fields stand below that title.
+        examples: words after the command, for --help.
     """
     fields = {name: field for name, field in settings_class.model_fields.items() if not flag_of(field).is_internal}
     required = [name for name, field in fields.items() if field.is_required()]
     has_positional = any(flag_of(field).is_positional for field in fields.values())
-    names = {} if program is None else {"prog": program}
+    names: dict[str, Any] = {"examples": examples} | ({} if program is None else {"prog": program})
     parser = Parser(description=description, formatter_class=Formatter, argument_default=argparse.SUPPRESS, **names)
     parser._negative_number_matcher = re.compile(r"-\d[\d.,e-]*$")  # -1,-2 and -1e-3 are values, not flags
     titles = {name: title for title, parent in groups.items() for name in parent.model_fields}

@@ -22,14 +22,14 @@ OTHER_TRACKERS = ("tensorboard", "wandb", "mlflow")  # beside VisualDL; bert/rep
 class RunSettings(Settings):
     max_steps: MayGrow[int] = Field(ge=1, description="updates of the whole run; the learning rate ends there")
     steps_this_run: MayDiffer[int | None] = Field(
-        None, ge=1, description="save and stop after this many updates; none: no limit"
+        None, ge=1, description="save and stop after this many updates (default: no limit)"
     )
     finish_in: MayDiffer[float | None] = Field(
         None,
         gt=0,
         description="end this long after this start of the process (90, 90s, 10m, 2h), the last evaluation and "
-        "checkpoint included: the decay of --lr-schedule wsd begins early enough, and --max-steps is the most; none: "
-        "no limit",
+        "checkpoint included: the decay of --lr-schedule wsd begins early enough, and --max-steps is the most "
+        "(default: no limit)",
     )
     seed: int = Field(42, ge=0, lt=2**31, description="decides initial weights, order of samples and dropout")
     output_dir: MayDiffer[Path] = Field(
@@ -40,42 +40,52 @@ class RunSettings(Settings):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         description="a built-in model (" + ", ".join(BUILT_IN_MODELS) + "), or any name beside --config-file",
     )
-    model_prefix: MayDiffer[str] = Field(
+    model_prefix: Annotated[MayDiffer[str], Flag(group="checkpoints")] = Field(
         "bert_paddle", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="first part of a checkpoint's file names"
     )
-    log_freq: MayDiffer[int] = Field(10, ge=1, description="updates between log lines")
-    eval_freq: Annotated[MayDiffer[int], ReadWith("eval_dir")] = Field(
+    log_freq: Annotated[MayDiffer[int], Flag(group="log")] = Field(10, ge=1, description="updates between log lines")
+    eval_freq: Annotated[MayDiffer[int], ReadWith("eval_dir"), Flag(group="evaluation")] = Field(
         0, ge=0, description="updates between held-out evaluations; 0: only at the end"
     )
-    num_steps_per_checkpoint: MayDiffer[int] = Field(100, ge=1, description="updates between checkpoints")
-    keep_checkpoints: MayDiffer[int] = Field(3, ge=1, description="newest checkpoints kept")
-    report_file: MayDiffer[Path] = Field(Path("./report.json"), description="DLLogger lines of the run")
-    benchmark: MayDiffer[bool] = Field(False, description="measure throughput for a few updates, save nothing")
-    benchmark_steps: Annotated[MayDiffer[int], ReadWith("benchmark")] = Field(
+    num_steps_per_checkpoint: Annotated[MayDiffer[int], Flag(group="checkpoints")] = Field(
+        100, ge=1, description="updates between checkpoints"
+    )
+    keep_checkpoints: Annotated[MayDiffer[int], Flag(group="checkpoints")] = Field(
+        3, ge=1, description="newest checkpoints kept"
+    )
+    report_file: Annotated[MayDiffer[Path], Flag(group="log")] = Field(
+        Path("./report.json"), description="DLLogger lines of the run"
+    )
+    benchmark: Annotated[MayDiffer[bool], Flag(group="log")] = Field(
+        False, description="measure throughput for a few updates, save nothing"
+    )
+    benchmark_steps: Annotated[MayDiffer[int], ReadWith("benchmark"), Flag(group="log")] = Field(
         20, ge=1, description="updates that --benchmark measures"
     )
-    benchmark_warmup_steps: Annotated[MayDiffer[int], ReadWith("benchmark")] = Field(
+    benchmark_warmup_steps: Annotated[MayDiffer[int], ReadWith("benchmark"), Flag(group="log")] = Field(
         20, ge=0, description="updates before --benchmark measures"
     )
-    max_consecutive_skipped_steps: MayDiffer[int] = Field(
+    max_consecutive_skipped_steps: Annotated[MayDiffer[int], Flag(group="guards")] = Field(
         10, ge=1, description="stop after this many non-finite updates in a row"
     )
-    rank_check_freq: MayDiffer[int] = Field(
+    rank_check_freq: Annotated[MayDiffer[int], Flag(group="guards")] = Field(
         100, ge=0, description="updates between comparisons of the ranks' parameters; 0: only at the start"
     )
-    async_checkpoint: MayDiffer[bool] = Field(
+    async_checkpoint: Annotated[MayDiffer[bool], Flag(group="checkpoints")] = Field(
         True, description="write checkpoints in the background: an update waits only while the state is copied"
     )
-    watchdog_seconds: MayDiffer[float] = Field(
+    watchdog_seconds: Annotated[MayDiffer[float], Flag(group="guards")] = Field(
         1800.0,
         ge=0,
         description="a micro-step, or a batch of an evaluation or prediction, that takes longer ends the run with exit "
         "code 70, the stacks of all ranks in OUTPUT_DIR/STAGE/stacks; 0: off",
     )
-    loss_spike_factor: MayDiffer[float] = Field(
+    loss_spike_factor: Annotated[MayDiffer[float], Flag(group="guards")] = Field(
         3.0, ge=0, description="report a log interval whose loss is above this multiple of the last 20's median; 0: off"
     )
-    loss_spike_action: Annotated[MayDiffer[Literal["alert", "rollback"]], ReadWith("loss_spike_factor")] = Field(
+    loss_spike_action: Annotated[
+        MayDiffer[Literal["alert", "rollback"]], ReadWith("loss_spike_factor"), Flag(group="guards")
+    ] = Field(
         "alert",
         description="alert: report the spike and continue; rollback: restore the newest checkpoint from before the "
         "spike and skip its batches",
@@ -111,7 +121,9 @@ class InitializationSettings(Settings):
         None, description="resume this run: folder of STEP folders, or the output folder of the run"
     )
     last_step_of_checkpoint: Literal["auto"] | int | None = Field(
-        None, description="step to resume from; auto: the newest valid one, or a fresh start if there is none yet"
+        None,
+        description="step to resume from; auto: the newest valid one, or a fresh start if no checkpoint exists yet "
+        "(default: the newest)",
     )
     from_pretrained_params: Annotated[Path | None, Flag(aliases=("--model",))] = Field(
         None,
@@ -191,11 +203,13 @@ class HardwareSettings(Settings):
         description="keep only the input of each layer for the backward pass, which computes the rest again: less "
         "memory, for long sequences and small cards, and about a third more work; same updates",
     )
-    peak_tflops: float | None = Field(
-        None, gt=0, description="peak TFLOP/s of one device, for model FLOPs utilisation; none: known or measured"
+    peak_tflops: Annotated[float | None, Flag(group="log")] = Field(
+        None, gt=0, description="peak TFLOP/s of one device, for model FLOPs utilisation (default: known or measured)"
     )
-    visualdl: bool = Field(True, description="write VisualDL scalars to OUTPUT_DIR/STAGE/visualdl")
-    report_to: str = Field(
+    visualdl: Annotated[bool, Flag(group="log")] = Field(
+        True, description="write VisualDL scalars to OUTPUT_DIR/STAGE/visualdl"
+    )
+    report_to: Annotated[str, Flag(group="log", default_text="none besides VisualDL")] = Field(
         "none",
         description="other programs that show the scalars: tensorboard, wandb, mlflow, or several (wandb,mlflow); "
         "bash scripts/setup.sh NAME installs it",

@@ -4,7 +4,7 @@ A record may be of another version, changed by hand or damaged. A fact of a wron
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -72,6 +72,7 @@ class DataFacts(_Facts):
 
     record = "data in job.json"
     held_out_fraction: float | None = None
+    lang: str | None = None
 
 
 class ShardCounts(_Facts):
@@ -103,6 +104,13 @@ def valid_facts(kind: type[F], values: object, damaged: list[str]) -> F:
         wrong = {str(problem["loc"][0]) for problem in error.errors()}
         damaged += sorted(wrong)
         return kind.model_validate({name: value for name, value in values.items() if name not in wrong})
+
+
+def language_of(runs: Sequence[RunRecord]) -> str:
+    """The language of the text of the newest training that recorded one, such as de; empty: none did."""
+    facts = (job_facts(run.directory.parent, "own_text") for run in reversed(runs))
+    recorded = (valid_facts(DataFacts, own.get("data") or {}, []).lang for own in facts)
+    return next(filter(None, recorded), "")
 
 
 def training_rows(run: RunRecord, begins_with: str, damaged: list[str]) -> list[list[str]]:

@@ -5,6 +5,7 @@ resolve("bert-base-uncased")      the folder of the cache with that model (`data
 """
 
 import difflib
+from functools import partial
 from pathlib import Path
 
 from bert.checkpoints import directories as checkpoint_files
@@ -12,9 +13,12 @@ from bert.checkpoints.chosen_weights import chosen_weights, is_incomplete_step
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.conversion.untrusted_files import ConversionError, regular_file
 from bert.conversion.usage import LINEAR_MODEL_FILE
+from bert.interpreter import shell_command
 from data.fetching.published_models import WEIGHT_FILES, ModelName, known_names, parse_name
 
 _OF_PREFIXES = (".index", ".pdparams")  # TensorFlow's and Paddle's users name checkpoints without their suffixes
+_QUICKSTART = ("results", "quickstart")  # of the first training of most users
+_MISSPELT = 0.8  # similarity of a folder that does not have the rest of a path
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 
 
@@ -157,6 +161,8 @@ def _not_there(source: str) -> str:
     names = known_names() if source.count("/") < 2 else ()  # else it can only be a path
     matches = [*map(str, _close_paths(Path(source).expanduser())), *difflib.get_close_matches(source, names, 3)]
     hint = f"did you mean {' or '.join(matches[:3])}? Or " if source and matches else ""
+    if Path(source).parts[:2] == _QUICKSTART:
+        hint = f"`{shell_command('scripts/run_pretraining.sh')}` makes results/quickstart. Or "
     return (
         f"{source or repr(source)} does not exist; {hint}name a checkpoint directory, a file of weights, or a "
         "published model: bert-base-uncased, or OWNER/NAME of the Hugging Face hub"
@@ -174,4 +180,6 @@ def _close_paths(path: Path) -> list[Path]:
     except OSError:
         return []
     matches = [parent / name for name in difflib.get_close_matches(missing, names, 3)]
-    return [match.joinpath(*rest) if match.joinpath(*rest).exists() else match for match in matches]
+    whole = [match.joinpath(*rest) for match in matches if match.joinpath(*rest).exists()]
+    is_misspelt = partial(difflib.get_close_matches, missing, cutoff=_MISSPELT)
+    return whole or [match for match in matches if is_misspelt([match.name])]

@@ -14,7 +14,8 @@ import yaml
 
 from bert.checkpoints.chosen_weights import chosen_weights
 from bert.checkpoints.directories import CARD_FILE
-from bert.conversion.card_facts import training_rows
+from bert.conversion.card_examples import Examples, examples_in
+from bert.conversion.card_facts import language_of, training_rows
 from bert.conversion.locating import published_model
 from bert.conversion.lost_on_export import what_is_lost
 from bert.conversion.model import Model
@@ -43,10 +44,12 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
     elif to_format != "native":  # which is no export
         from huggingface_hub import ModelCardData  # here: it loads slowly
 
-        runs, pipeline, library = runs_of(model.folder), HEADS[model.task].pipeline[0], _LIBRARIES.get(to_format)
+        runs, pipeline, library = runs_of(model.folder), HEADS[model.task].pipeline, _LIBRARIES.get(to_format)
         tags = [*([model.task] if model.task != pipeline else [])]
+        examples = examples_in([*request.languages, language_of(runs)][0])
         if form := read_usage(model.folder).vectors if model.task == "encoder" else None:
-            stated["widget"] = [{"source_sentence": _QUERY, "sentences": list(_PASSAGES)}]
+            if examples:
+                stated["widget"] = [{"source_sentence": examples.query, "sentences": list(examples.passages)}]
             tags, pipeline = ["sentence-transformers", pipeline], "sentence-similarity"
             library = "sentence-transformers" if to_format == "hf" else library
         metadata = ModelCardData(
@@ -56,7 +59,8 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
             tags=[model.config.model_type, "bert-on-paddle", *tags],
             **stated,
         )
-        content = f"---\n{metadata.to_yaml()}\n---\n\n" + to_markdown(name, _blocks(model, to_format, runs, name, form))
+        use = _use(model, to_format, name, form, examples)
+        content = f"---\n{metadata.to_yaml()}\n---\n\n" + to_markdown(name, _blocks(model, to_format, runs, use, form))
         (folder / CARD_FILE).write_text(content, encoding="utf-8")
 
 
@@ -105,21 +109,25 @@ def _published(source: str) -> str | None:
 
 
 def _blocks(
-    model: Model, to_format: str, runs: Sequence[RunRecord], name: str, form: VectorForm | None
+    model: Model, to_format: str, runs: Sequence[RunRecord], use: ReportBlock, form: VectorForm | None
 ) -> list[ReportBlock]:
     config, labels = model.config, model.labels or ()
-    cased = "" if model.tokens is None else f", {model.tokens.normalization}"
+    cased = "" if model.tokens is None else f" ({model.tokens.normalization})"
+    num_parameters = sum(array.size for array in model.parameters.values())
     sizes = (
-        f"A {_NETWORKS.get(config.model_type, 'BERT')} of {config.num_hidden_layers} layers of "
-        f"{config.hidden_size}, {config.vocab_size:,} tokens{cased}, at most {config.max_position_embeddings:,} tokens "
-        f"in a text, {sum(array.size for array in model.parameters.values()):,} parameters, for {model.task}."
+        f"A {_NETWORKS.get(config.model_type, 'BERT')} for {model.task}, with {config.num_hidden_layers} layers of "
+        f"hidden size {config.hidden_size} and {num_parameters:,} parameters. Its vocabulary has {config.vocab_size:,} "
+        f"tokens{cased}. A text has at most {config.max_position_embeddings:,} tokens."
     )
     classes = f"Classes: {', '.join(labels[:_MOST_LABELS])}{' ...' * (len(labels) > _MOST_LABELS)}"
     if form:
-        prefixes = f"{form.query_prefix!r} before a query, {form.passage_prefix!r} before a passage"
-        sizes += f" A text's vector is by {form.pooling} pooling, with the prefixes {prefixes}."
+        sizes += f" The vector of a text is made by {form.pooling} pooling."
+        prefixes = {"query": form.query_prefix, "passage": form.passage_prefix}
+        stated = [f"The prefix of a {kind} is {prefix!r}." for kind, prefix in prefixes.items() if prefix]
+        sizes = " ".join([sizes, *stated])
     sizes = " ".join([sizes, *what_is_lost(model, to_format)])
-    blocks = [text(sizes), *([text(classes)] if labels else []), heading("Use"), _use(model, to_format, name, form)]
+    warnings = [text(f"Warning: {warning}") for warning in map(_above_unigram_entropy, runs[-1:]) if warning]
+    blocks = [*warnings, text(sizes), *([text(classes)] if labels else []), heading("Use"), use]
     for run in runs:
         source, damaged = _beginning(run), list[str]()
         begins_with = (_published(source) or "own weights") if source else "random weights"
@@ -138,7 +146,19 @@ def _blocks(
     return [*blocks, heading("Limits"), ReportBlock("", "\n".join(f"- {limit}" for limit in limits))]
 
 
-_CUT_FIRST = "# Texts must be cut into words first; run_predict.py does so itself."
+def _above_unigram_entropy(run: RunRecord) -> str:
+    """What to say of a pre-training whose lowest held-out loss is above the unigram entropy; else empty."""
+    entropy, losses = run.summary.get("unigram_entropy"), run.curve("eval_masked_lm_loss")
+    loss = min((value for _, value in losses), default=None)
+    if loss is None or not isinstance(entropy, int | float) or loss < entropy:
+        return ""
+    return (
+        f"this model has not learned to use context. It predicts a hidden token no better than the frequencies of the "
+        f"tokens do: its held-out loss is {loss:.2f} nats, their unigram entropy {entropy:.2f}. Train it longer."
+    )
+
+
+_CUT_FIRST = "# Texts must be cut into words first; BERT on Paddle does so itself."
 _CUTTING = {  # segmenter -> lines of code
     "icu": (
         _CUT_FIRST,
@@ -149,30 +169,41 @@ _CUTTING = {  # segmenter -> lines of code
 }
 
 
-_QUERY = "How is a commit undone?"
-_PASSAGES = ("A new commit reverses the changes.", "The library opens at nine.")
+# Arguments in an example where no sentence of the language is known.
+_PLACEHOLDERS = {"fill-mask": '"TEXT [MASK] TEXT"', "question-answering": 'question="QUESTION", context="TEXT"'}
+_EXTRAS = {"onnx": "onnx", "triton": "onnx", "openvino": "openvino"}  # format -> extra of our package that reads it
 
 
-def _use(model: Model, to_format: str, name: str, form: VectorForm | None) -> ReportBlock:
-    pipeline, example = HEADS[model.task].pipeline
+def _use(model: Model, to_format: str, name: str, form: VectorForm | None, examples: Examples | None) -> ReportBlock:
+    """What a reader installs and types: of another library if the export is for one, then of BERT on Paddle."""
+    pipeline = HEADS[model.task].pipeline
+    example = examples.arguments(pipeline) if examples else _PLACEHOLDERS.get(pipeline, '"TEXT"')
     if model.tokens is not None:
         example = example.replace("[MASK]", model.tokens.vocabulary.name_of("[MASK]"))
-    said, lines = json.dumps(name, ensure_ascii=False), []
+    said, lines, packages = json.dumps(name, ensure_ascii=False), list[str](), ""
     if to_format == "hf" and form:
+        query, passages = (examples.query, examples.passages) if examples else ("QUERY", ("PASSAGE", "ANOTHER"))
+        packages = "sentence-transformers"
         lines = ["from sentence_transformers import SentenceTransformer", "", f"model = SentenceTransformer({said})"]
-        lines += [f'query = model.encode("{_QUERY}", prompt_name="query")']
-        lines += [f'print(model.similarity(query, model.encode({json.dumps(_PASSAGES)}, prompt_name="document")))']
+        lines += [f'query = model.encode({json.dumps(query, ensure_ascii=False)}, prompt_name="query")']
+        listed = json.dumps(passages, ensure_ascii=False)
+        lines += [f'print(model.similarity(query, model.encode({listed}, prompt_name="document")))']
     elif to_format == "hf" and pipeline:
         call = f'pipeline("{pipeline}", {said})'
+        packages = "transformers torch"
         lines = ["from transformers import pipeline", "", f"model = {call}", f"print(model({example}))"]
     elif to_format == "paddlenlp":
         kind = model.description(model.config, -1)["architectures"][0]
+        packages = "paddlenlp==2.8.1 paddlepaddle==2.6.2"
         lines = ["import zlib  # before Paddle, whose own zlib other packages, such as scipy, would get", ""]
         lines += [f"from paddlenlp.transformers import {kind}", "", f"model = {kind}.from_pretrained({said})"]
     if lines and model.tokens is not None and (segmenter := model.tokens.normalization.word_segmenter):
         lines += ["", *_CUTTING[segmenter]]
-    code = ["```python", *lines, "```", ""] if lines else []
-    return ReportBlock("", "\n".join([*code, "```bash", f".venv/bin/python run_predict.py {shlex.quote(name)}", "```"]))
+    code = ["```bash", f"pip install {packages}", "```", "", "```python", *lines, "```", ""] if lines else []
+    where = f"pip install '.[{_EXTRAS[to_format]}]'" if to_format in _EXTRAS else "pip install ."
+    ours = f"With BERT on Paddle, which `{where}` in its checkout installs. It reads lines of text from standard input:"
+    typed = f"bert-on-paddle predict {shlex.quote(name)}"
+    return ReportBlock("", "\n".join([*code, ours, "", "```bash", typed, "```"]))
 
 
 def _evaluations(run: RunRecord) -> list[ReportBlock]:

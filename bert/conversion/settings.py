@@ -30,7 +30,7 @@ class ModelSource(Settings):
     do_lower_case: Annotated[bool | None, Flag(default_text="from the source")] = Field(
         None, description="whether the vocabulary is of lower-cased text"
     )
-    strip_accents: Annotated[bool | None, Flag(default_text="from the source, else if lower-cased")] = Field(
+    strip_accents: Annotated[bool | None, Flag(default_text="from the source; otherwise if lower-casing")] = Field(
         None, description="whether it is of text without accents"
     )
     fused_qkv: Annotated[str | None, NO_FLAG] = None  # these three have flags in run_convert.py only
@@ -42,11 +42,12 @@ class CardRequest(Settings):
     """What the user says about a model, from the flags of the commands that export."""
 
     license: Annotated[str | None, Flag(group=_GROUP)] = Field(
-        None, description="of the model, as the hub spells it: apache-2.0, cc-by-4.0, other"
+        None,
+        description="license of the model, as the hub spells it: apache-2.0, cc-by-4.0, other (default: not stated)",
     )
     languages: Annotated[
         tuple[str, ...], Flag(name="--language", hidden_aliases=("--lang",), placeholder="CODE", group=_GROUP)
-    ] = Field((), description="of its text: en de")
+    ] = Field((), description="languages of its text, such as en de (default: not stated)")
 
     @field_validator("license")
     @classmethod

@@ -281,8 +281,14 @@ def _as_text(findings: Sequence[Finding]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = HelpParser(prog="bert.doctor", description="Is this machine fit to train?")
-    parser.add_argument("--output-dir", type=Path, default=Path("results"), help="where checkpoints would go")
+    parser = HelpParser(
+        prog="bert.doctor",
+        description="Check whether this machine is fit to train, and say what to install or change.",
+        examples=("", "--output-dir /data/results --json"),
+    )
+    parser.add_argument(
+        "--output-dir", type=Path, default=Path("results"), help="where checkpoints would go (default: results)"
+    )
     parser.add_argument("--json", action="store_true", help="print facts and findings as JSON")
     arguments = parser.parse_args(argv)
     facts = collect(arguments.output_dir)

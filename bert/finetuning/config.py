@@ -38,10 +38,12 @@ class TaskDataSettings(NormalizationSettings):
     )
     encoding: MayDiffer[str | None] = Field(
         None,
-        description="of the files, as cp1250; auto:cp1250: of what is not UTF-8; none: detected, as in the training",
+        description="encoding of the files, such as cp1250; auto:cp1250: of files that are not UTF-8 (default: "
+        "detected, as "
+        "in the training)",
     )
     language: Annotated[MayDiffer[str | None], Flag(hidden_aliases=("--lang",))] = Field(
-        None, description="of the text, such as pl, by which code pages are told apart"
+        None, description="language of the text, such as pl, which decides between code pages (default: inferred)"
     )
     sequence_length_multiple: MayDiffer[int] = Field(
         8, ge=1, description="a batch is padded to its longest sequence, rounded up to this multiple"
@@ -73,16 +75,18 @@ class FineTuningRunSettings(RunSettings):
         2.0, gt=0, description="epochs over the training set, unless --max-steps is given"
     )
     max_steps: MayGrow[int] = Field(-1, ge=-1, description="updates of the whole run; -1: as many as --epochs need")
-    eval_freq: Annotated[MayDiffer[int], ReadWith("do_eval")] = Field(
+    eval_freq: Annotated[MayDiffer[int], ReadWith("do_eval"), Flag(group="evaluation")] = Field(
         0, ge=0, description="updates between evaluations; 0: after each epoch"
     )
     do_train: MayDiffer[bool] = Field(False, description="train")
     do_eval: MayDiffer[bool] = Field(False, description="score the evaluation set, during training and at its end")
     do_predict: MayDiffer[bool] = Field(False, description="write predictions")
-    loss_spike_factor: MayDiffer[float] = Field(  # off: losses near 0 fluctuate by large factors
-        0.0, ge=0, description="warn when an interval's loss exceeds this multiple of the last 20's median; 0: off"
+    loss_spike_factor: Annotated[MayDiffer[float], Flag(group="guards")] = (
+        Field(  # off: losses near 0 fluctuate by large factors
+            0.0, ge=0, description="warn when an interval's loss exceeds this multiple of the last 20's median; 0: off"
+        )
     )
-    keep_best: Annotated[bool, ReadWith("do_eval")] = Field(
+    keep_best: Annotated[bool, ReadWith("do_eval"), Flag(group="evaluation")] = Field(
         True, description="keep the checkpoint of the best evaluation, and use its weights at the end"
     )
 

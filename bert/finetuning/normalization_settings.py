@@ -13,9 +13,11 @@ class NormalizationSettings(Settings):
     do_lower_case: bool = Field(
         True, description="lower-case the text, for uncased vocabularies; other tokenizers decide themselves"
     )
-    strip_accents: bool | None = Field(None, description="strip accents; none: where the text is lower-cased")
+    strip_accents: bool | None = Field(None, description="strip accents (default: if the text is lower-cased)")
     word_segmenter: Cutter | None = Field(
-        None, description="cuts Thai, Lao, Khmer, Burmese and Javanese into words, if the weights were trained so"
+        None,
+        description="cut Thai, Lao, Khmer, Burmese and Javanese into words, if the weights were trained so (default: "
+        "off)",
     )
     equal_letters: bool = Field(
         False, description="e\u0301 and \u00e9 get the same tokens (NFC), if the weights were trained so"

@@ -182,6 +182,10 @@ ENTRY = EntryPoint(
     config_class=GlueConfig,
     task=_TASK,
     recipes=GLUE_RECIPES,
+    examples=(
+        "--config mrpc --download --from-pretrained-params bert-base-uncased",
+        "--train tickets.csv --do-train --do-eval --from-pretrained-params bert-base-uncased --dry-run",
+    ),
     inquiries=inquiries(_TASK),
     aliases={"train_file": ("--train",), "eval_file": ("--eval",), "predict_file": ("--predict",)},
     rules=(Rule(implies=_implied),),

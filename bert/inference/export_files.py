@@ -51,11 +51,11 @@ class ExportRequest(ConversionRequest, SettingsWithRules):
     ] = Field(description="what will serve it")
     task: Literal[*HEADS] | None = Field(  # type: ignore[valid-type]
         None,
-        description="task whose outputs to serve; none: that of the model's head, which is masked-lm after a "
-        "pre-training; encoder: hidden states",
+        description="task whose outputs to serve; encoder: hidden states (default: by the model's head, masked-lm "
+        "after a pre-training)",
     )
     precision: Literal[*TOLERANCES] = Field(  # type: ignore[valid-type]
-        "float32", description="of weights and arithmetic"
+        "float32", description="type of weights and arithmetic"
     )
     calibration: Annotated[Path | None, Flag(placeholder="FILE", default_text="for ONNX: dynamic")] = Field(
         None,
@@ -66,7 +66,7 @@ class ExportRequest(ConversionRequest, SettingsWithRules):
         Path | None, Flag(placeholder="FILE", default_text="those of --calibration, or random tokens")
     ] = Field(None, description="texts on which the export is compared with the model")
     tolerance: float | None = Field(
-        None, gt=0, description="refuse an export with a larger relative error than this; none: by the precision"
+        None, gt=0, description="refuse an export with a larger relative error than this (default: by the precision)"
     )
     keep_float: Annotated[tuple[str, ...], Flag(placeholder="PATTERN", is_repeatable=True)] = Field(
         (), description="layers that INT8 leaves in float32, such as '*.output.dense'"

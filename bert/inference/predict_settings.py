@@ -26,19 +26,24 @@ class InputSettings(Settings):
     files: Annotated[tuple[Path, ...], Flag(is_positional=True, placeholder="FILE", default_text="standard input")] = (
         Field((), description="files of lines")
     )
-    input_format: Literal["auto", "text", "tsv", "csv", "jsonl"] = Field(
-        "auto", description="of the lines; auto: by name and first line"
+    input_format: Annotated[Literal["auto", "text", "tsv", "csv", "jsonl"], Flag(group="input")] = Field(
+        "auto", description="format of the lines; auto: by name and first line"
     )
-    text_column: str | None = Field(None, description="column of the text in a table; none: as in the training")
-    text_pair_column: str | None = Field(None, description="column of the second text, if there are two")
-    header: bool | None = Field(
-        None, description="the first line of a CSV or TSV names the columns; none: as in the training"
+    text_column: Annotated[str | None, Flag(group="input")] = Field(
+        None, description="column of the text in a table (default: as in the training)"
     )
-    encoding: str | None = Field(
-        None, description="of the files, such as cp1250; none: as in the training where they are not UTF-8, or detected"
+    text_pair_column: Annotated[str | None, Flag(group="input")] = Field(
+        None, description="column of the second text, if there are two (default: as in the training)"
     )
-    language: Annotated[str | None, Flag(hidden_aliases=("--lang",))] = Field(
-        None, description="of the text, by which code pages are told apart"
+    header: Annotated[bool | None, Flag(group="input")] = Field(
+        None, description="the first line of a CSV or TSV names the columns (default: as in the training)"
+    )
+    encoding: Annotated[str | None, Flag(group="input")] = Field(
+        None,
+        description="encoding of the files, such as cp1250 (default: UTF-8, otherwise as in the training, or detected)",
+    )
+    language: Annotated[str | None, Flag(group="input", hidden_aliases=("--lang",))] = Field(
+        None, description="language of the text, which decides between code pages (default: inferred)"
     )
 
     def is_resumable(self) -> bool:
@@ -66,36 +71,40 @@ class InputSettings(Settings):
 class PredictionSettings(Settings):
     """What to do with the texts; without any of these, what the model's head is for."""
 
-    nearest: str | None = Field(
-        None, description="a text whose nearest texts in --in FILE are shown; or, alone, the FILE of --in"
-    )
-    in_: Path | None = Field(
+    nearest: Annotated[str | None, Flag(group="vectors and search")] = Field(
         None,
-        description="find what is nearest to each line of the input in a file: lines, a table, or a .npy of --encode",
+        description="query text: print its nearest texts in --in. Without --in: a file, searched by each input line",
     )
-    show: Path | None = Field(
+    in_: Annotated[Path | None, Flag(group="vectors and search")] = Field(
+        None, description="file that each line of the input searches: lines, a table, or a .npy of --encode"
+    )
+    show: Annotated[Path | None, Flag(group="vectors and search")] = Field(
         None,
         description="show what the model can do with a text, a file or a folder: masked words and nearest sentences",
     )
-    layers: str | None = Field(
-        None, description="with --encode: layers whose states are joined, as -1,-2; -1 is the last, 0 the embeddings"
-    )
-    pooling: Literal["none", "mean", "cls", "max"] | None = Field(
+    layers: Annotated[str | None, Flag(group="vectors and search")] = Field(
         None,
-        description="with --encode: how the tokens' states become a vector; none: tokens and a vector of each; without "
-        "it as the model was trained, else mean",
+        description="with --encode: layers whose states are joined, such as -1,-2; 0 are the embeddings (default: the "
+        "last)",
+    )
+    pooling: Annotated[Literal["none", "mean", "cls", "max"] | None, Flag(group="vectors and search")] = Field(
+        None,
+        description="with --encode: how the tokens' states become a vector; none: print each token and its vector "
+        "(default: as "
+        "the model was trained, otherwise mean)",
     )
 
 
 class OutputSettings(Settings):
     """Where the results go, and in which form."""
 
-    output: Path | None = Field(
+    output: Annotated[Path | None, Flag(group="output")] = Field(
         None,
         description="write to a file; the same command resumes. A .csv, .tsv or .parquet gets the columns of the input "
-        "and those of the results, a .npy vectors (and a .npy.json, which says of what), another JSON lines",
+        "and those of the results, a .npy vectors (and a .npy.json that describes them), any other name JSON lines "
+        "(default: standard output)",
     )
-    escape_formulas: bool = Field(
+    escape_formulas: Annotated[bool, Flag(group="output")] = Field(
         False, description="in a CSV or TSV, put ' before what a spreadsheet would run as a formula (=, +, -, @)"
     )
     batch_size: int = Field(32, ge=1, description="sequences that run at a time")

@@ -25,20 +25,20 @@ class ModelSettings(Settings):
     model: Annotated[str, Flag(is_positional=True, placeholder="MODEL")] = Field(
         description="a checkpoint, the output folder of a run, an export, another library's model, or a published name"
     )
-    task: Task | None = Field(None, description="what to use the model for; none: what its head is for")
+    task: Task | None = Field(None, description="what to use the model for (default: by its head)")
     top_k: int = Field(5, ge=1, description="fills, answers or nearest lines to list")
-    max_seq_length: int | None = Field(None, description="longest sequence in tokens; none: that of the training")
+    max_seq_length: int | None = Field(None, description="longest sequence in tokens (default: as in the training)")
     device: Literal["auto", "cpu", "gpu", "tensorrt"] = Field(
         "auto",
         description="auto: a GPU if there is one; tensorrt: an export compiled for the GPU, minutes at the start",
     )
     cpu_threads: int = Field(0, ge=0, description="0: one for each core")
     vocab_file: Path | None = Field(None, description="vocab.txt or tokenizer.json, if none is beside the weights")
-    do_lower_case: Annotated[bool | None, Flag(default_text="as the model's files say")] = Field(
+    do_lower_case: Annotated[bool | None, Flag(default_text="as in the model's files")] = Field(
         None, description="lower-case the text"
     )
-    strip_accents: Annotated[bool | None, Flag(default_text="as the model's files say, else if lower-cased")] = Field(
-        None, description="strip accents"
+    strip_accents: Annotated[bool | None, Flag(default_text="as in the model's files; otherwise if lower-casing")] = (
+        Field(None, description="strip accents")
     )
 
     @field_validator("model")

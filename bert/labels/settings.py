@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from bert import REPOSITORY
-from bert.config.flags import is_on
+from bert.config.flags import Flag, is_on
 from bert.config.settings_base import MayDiffer, OwnFilesOnly, ReadWith
 from bert.conversion.usage import Usage
 from bert.finetuning.config import (
@@ -30,64 +30,71 @@ OWN_FILES = ("train_file", "eval_file", "predict_file")  # of task_name=custom
 
 
 class LabelDataSettings(TaskDataSettings):
-    train_file: OwnFilesOnly[Path | None] = Field(
-        None, description="custom: .csv, .tsv, .jsonl or .parquet to train on"
+    train_file: Annotated[OwnFilesOnly[Path | None], Flag(group="table")] = Field(
+        None, description=".csv, .tsv, .jsonl or .parquet to train on"
     )
-    eval_file: OwnFilesOnly[Path | None] = Field(
-        None, description="custom: labelled file to evaluate on; without one, a part of --train-file is held out"
+    eval_file: Annotated[OwnFilesOnly[Path | None], Flag(group="table")] = Field(
+        None, description="labelled file to evaluate on (default: a part of --train-file is held out)"
     )
-    predict_file: OwnFilesOnly[MayDiffer[Path | None]] = Field(
-        None, description="custom: file to predict, with or without labels"
+    predict_file: Annotated[OwnFilesOnly[MayDiffer[Path | None]], Flag(group="table")] = Field(
+        None, description="file to predict, with or without labels"
     )
-    text_column: OwnFilesOnly[str] = Field(
+    text_column: Annotated[OwnFilesOnly[str], Flag(group="table")] = Field(
         "sentence",
-        description="custom: column, or key, of the text, or several to join: subject+body; none: all columns of text",
+        description="column, or key, of the text, or several to join: subject+body; none: all columns of text",
     )
-    text_pair_column: OwnFilesOnly[str | None] = Field(
-        None, description="custom: column of the second text; none: single texts"
+    text_pair_column: Annotated[OwnFilesOnly[str | None], Flag(group="table")] = Field(
+        None, description="column of the second text (default: single texts)"
     )
-    label_column: OwnFilesOnly[str] = Field("label", description="custom: column of the label; inferred if not named")
-    index_column: OwnFilesOnly[MayDiffer[str | None]] = Field(
-        None, description="custom: column that identifies predictions; none: 0, 1, 2 ..."
+    label_column: Annotated[OwnFilesOnly[str], Flag(group="table")] = Field(
+        "label", description="column of the label; inferred if not named"
     )
-    header: OwnFilesOnly[bool] = Field(
-        True,
-        description="custom: the first line of a CSV or TSV names the columns; without: 'column 1', 'column 2' ...",
+    index_column: Annotated[OwnFilesOnly[MayDiffer[str | None]], Flag(group="table")] = Field(
+        None, description="column that identifies predictions (default: numbers 0, 1, 2 ...)"
     )
-    regression: OwnFilesOnly[bool] = Field(
-        False, description="custom: the label is a number (regression); inferred from fractions and many integers"
+    header: Annotated[OwnFilesOnly[bool], Flag(group="table")] = Field(
+        True, description="the first line of a CSV or TSV names the columns; without: 'column 1', 'column 2' ..."
     )
-    label_separator: OwnFilesOnly[str | None] = Field(
-        None, min_length=1, description="custom: a text may have several labels, with this between them"
+    regression: Annotated[OwnFilesOnly[bool], Flag(group="table")] = Field(
+        False, description="the label is a number (regression); inferred from fractions and many integers"
     )
-    positive_label: OwnFilesOnly[str | None] = Field(None, description="custom: the class that --wanted-recall is of")
-    wanted_recall: OwnFilesOnly[float | None] = Field(
+    label_separator: Annotated[OwnFilesOnly[str | None], Flag(group="table")] = Field(
+        None,
+        min_length=1,
+        description="character between the labels of a text that may have several (default: one label)",
+    )
+    positive_label: Annotated[OwnFilesOnly[str | None], Flag(group="labels")] = Field(
+        None, description="class that must reach --wanted-recall"
+    )
+    wanted_recall: Annotated[OwnFilesOnly[float | None], Flag(group="labels")] = Field(
         None,
         gt=0,
         le=1,
-        description="custom: predict --positive-label from the probability that gives it at least this recall, with "
-        "the fewest false alarms, when evaluated",
+        description="predict --positive-label from the probability that gives it at least this recall, with "
+        "the fewest false alarms, when evaluated (default: off)",
     )
-    best_by: OwnFilesOnly[str] = Field(
-        "score", description="custom: what the best weights are best by: a metric, or f1:CLASS, auc:CLASS ..."
+    best_by: Annotated[OwnFilesOnly[str], Flag(group="labels")] = Field(
+        "score", description="metric that selects the best checkpoint, such as f1:CLASS or auc:CLASS"
     )
-    token_weights: OwnFilesOnly[bool] = Field(
-        True, description="custom: add a linear model of the tokens to the logits if it helps on the held-out lines"
+    token_weights: Annotated[OwnFilesOnly[bool], Flag(group="labels")] = Field(
+        True, description="add a linear model of the tokens to the logits if it helps on the held-out lines"
     )
-    keep_baseline: OwnFilesOnly[MayDiffer[bool]] = Field(
+    keep_baseline: Annotated[OwnFilesOnly[MayDiffer[bool]], Flag(group="labels")] = Field(
         False,
-        description="custom: keep words alone or characters alone, whichever is better on the held-out lines, as a "
+        description="keep the better of the two bag-of-words baselines (words, characters) as a "
         "model: OUTPUT_DIR/glue-custom/baseline_model, for run_predict.py and the server",
     )
-    balance: OwnFilesOnly[bool] = Field(False, description="custom: train on rare classes as often as on the largest")
-    folds: Annotated[OwnFilesOnly[int], ReadWith("eval_file", values=(None,))] = Field(
-        5, ge=2, description="custom: parts of --train-file, of which one is held out if there is no --eval-file"
+    balance: Annotated[OwnFilesOnly[bool], Flag(group="labels")] = Field(
+        False, description="train on rare classes as often as on the largest"
     )
-    fold: Annotated[OwnFilesOnly[int], ReadWith("eval_file", values=(None,))] = Field(
-        0, ge=0, description="custom: the part that is held out, from 0"
+    folds: Annotated[OwnFilesOnly[int], ReadWith("eval_file", values=(None,)), Flag(group="labels")] = Field(
+        5, ge=2, description="parts of --train-file, of which one is held out if there is no --eval-file"
     )
-    group_column: OwnFilesOnly[str | None] = Field(
-        None, description="custom: rows of equal value here (a patient, an author) are held out together"
+    fold: Annotated[OwnFilesOnly[int], ReadWith("eval_file", values=(None,)), Flag(group="labels")] = Field(
+        0, ge=0, description="the part that is held out, from 0"
+    )
+    group_column: Annotated[OwnFilesOnly[str | None], Flag(group="labels")] = Field(
+        None, description="column whose equal values (a patient, an author) are held out together (default: off)"
     )
     max_bad_line_fraction: float = Field(
         MAX_BAD_LINE_FRACTION,

@@ -7,6 +7,7 @@ import textwrap
 from argparse import SUPPRESS, Action
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,8 +51,9 @@ class Launcher:
     names: Mapping[str, Iterable[str]]  # that --config takes, in lists by their titles
     settings: type[LaunchSettings] = LaunchSettings
     positional: Sequence[Positional] = ()
-    shown: Sequence[str] = ()  # groups of settings that the first help lists
-    hidden: Sequence[str] = ()  # settings in them that it leaves out
+    examples: Sequence[str] = ()  # words after the script, for --help
+    # What the first help lists before the flags of a start: a setting -> its default here, if that is another one.
+    main_settings: Mapping[str, str] = field(default_factory=dict)
     phases: Sequence[int] = ()  # each has flags of its own, --phaseN-NAME
     add_flags: Callable[[SettingsParser], None] = field(default=lambda parser: None)  # that are no settings
 
@@ -122,6 +124,7 @@ class LauncherParser(SettingsParser):
             prog=launcher.script,
             usage=f"%(prog)s {launcher.usage} [flags]",
             description=launcher.description,
+            examples=launcher.examples,
             add_help=False,
         )
         self._launcher = launcher
@@ -174,29 +177,38 @@ class LauncherParser(SettingsParser):
             raise ValueError(text.replace("mean --", f"mean --{phase}-")) from None
 
     def help_about(self, topic: str) -> str:
-        """Usage, the most used flags and the topics; or one topic."""
+        """The introduction, the most used flags and the topics; or one topic."""
         launcher, topics = self._launcher, self._launcher.topics()
         groups = [group for group in self._action_groups if group.title and group._group_actions]
-        names = [str(group.title) for group in groups if group.title not in (START, "options", *launcher.shown)]
+        names = [str(group.title) for group in groups if group.title not in (START, "options")]
         if topic in topics:
             return topics[topic]
         if topic and topic not in names:
             known = [*names, *topics]
             raise ValueError(f"--help {topic} must be one of {', '.join(known)}; {suggest(topic, known, 'pass one')}")
         formatter = self._get_formatter()
-        if not topic:
-            formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
-            formatter.add_text(self.description)
-        for group in groups:
-            if group.title == topic or (not topic and group.title not in names):
-                hidden = () if topic else launcher.hidden
-                formatter.add_arguments([action for action in group._group_actions if action.dest not in hidden])
         if topic:
+            formatter.add_arguments(self.group(topic)._group_actions)
             return formatter.format_help().rstrip()
+        actions = {action.dest: action for action in self._actions}
+        formatter.add_arguments([_with_default(actions[name], text) for name, text in launcher.main_settings.items()])
+        formatter.add_arguments(
+            [action for action in self.group(START)._group_actions if action.dest not in launcher.main_settings]
+        )
         settings = f"All settings of the training: `{shell_command(launcher.entry.script, '--help')}`."
         repeated = "With several seeds: --seeds 5 --help."
         more = wrapped(f"More: --help {' | '.join([*names, *topics])}")
-        return "\n".join([formatter.format_help(), wrapped(launcher.epilog), repeated, wrapped(settings), more])
+        flags = formatter.format_help()
+        return "\n".join([self.introduction(), "", flags, wrapped(launcher.epilog), repeated, wrapped(settings), more])
+
+
+def _with_default(action: Action, default: str) -> Action:
+    """The action, whose help names this default; as it is if the default is empty."""
+    if not default:
+        return action
+    other = copy(action)
+    other.help = f"{str(action.help).partition(' (default: ')[0]} (default: {default})"
+    return other
 
 
 def read_positional(line: CommandLine, table: Sequence[Positional]) -> dict[str, str]:

@@ -25,7 +25,7 @@ class Ranks(Settings):
     )
     num_nodes: int = Field(1, ge=1, description="nodes; start the same command on each of them")
     node_rank: Annotated[int | None, _OF_SEVERAL_NODES] = Field(
-        None, ge=0, description="number of this node; none: the launchers agree on one"
+        None, ge=0, description="number of this node (default: the launchers agree on one)"
     )
     master: Annotated[str | None, _OF_SEVERAL_NODES] = Field(None, description="HOST:PORT of the first node")
 

@@ -15,7 +15,9 @@ from bert.launching.ranks import Ranks
 
 
 class JobTime(Settings):
-    hours: float | None = Field(None, gt=0, description="time of the whole command, all starts together")
+    hours: float | None = Field(
+        None, gt=0, description="time of the whole command, over all its starts (default: no limit)"
+    )
 
 
 class LaunchSettings(Settings):

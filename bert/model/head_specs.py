@@ -34,20 +34,19 @@ class HeadSpec:
     noun: str  # in messages: "this model has NOUN"
     needs: tuple[str, ...]  # keys of HEAD_TENSORS that it cannot do without
     classes: tuple[str, ...]  # of a BERT with it: Hugging Face's, which is ours, first, PaddleNLP's last
-    pipeline: tuple[str, str] = ("", "")  # transformers' pipeline, and arguments for an example
+    pipeline: str = ""  # of transformers
     outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # name -> shape after the batch, s: sequence
     is_exported: bool = True  # for serving
     may_have: tuple[str, ...] = ()  # further keys of HEAD_TENSORS, which it uses if the weights have them
     predicts: str | None = None  # the head that predictions use instead; None: this one
 
 
-_FILL_MASK = ("fill-mask", '"The [MASK] was late again."')
 HEADS: dict[str, HeadSpec] = {
     "pretraining": HeadSpec(
         noun="heads of pre-training",
         needs=("pooler", "masked-LM head", "next-sentence head"),
         classes=("BertForPreTraining", "BertForPretraining"),
-        pipeline=_FILL_MASK,
+        pipeline="fill-mask",
         is_exported=False,
         predicts="masked-lm",
     ),
@@ -55,28 +54,28 @@ HEADS: dict[str, HeadSpec] = {
         noun="a masked-LM head",
         needs=("masked-LM head",),
         classes=("BertForMaskedLM",),
-        pipeline=_FILL_MASK,
+        pipeline="fill-mask",
         outputs={"masked_lm_logits": ("s", "vocabulary")},  # of an export; a checkpoint computes masked positions alone
     ),
     "encoder": HeadSpec(
         noun="an encoder (sentence vectors)",
         needs=(),
         classes=("BertModel",),
-        pipeline=("feature-extraction", '"A text."'),
+        pipeline="feature-extraction",
         outputs={"last_hidden_state": ("s", "hidden"), "pooler_output": ("hidden",)},
     ),
     "question-answering": HeadSpec(
         noun="a question-answering head",
         needs=("question-answering head",),
         classes=("BertForQuestionAnswering",),
-        pipeline=("question-answering", 'question="Who opened it?", context="Anna opened it in 1987."'),
+        pipeline="question-answering",
         outputs={"start_logits": ("s",), "end_logits": ("s",)},
     ),
     "sequence-classification": HeadSpec(
         noun="a classifier of texts",
         needs=("pooler", "classifier"),
         classes=("BertForSequenceClassification",),
-        pipeline=("text-classification", '"What a great film!"'),
+        pipeline="text-classification",
         outputs={"logits": ("labels",)},
         may_have=("token weights",),
     ),
@@ -84,7 +83,7 @@ HEADS: dict[str, HeadSpec] = {
         noun="a tagger, which classifies words",
         needs=("classifier",),
         classes=("BertForTokenClassification",),
-        pipeline=("token-classification", '"Anna Lindqvist visited Malmo."'),
+        pipeline="token-classification",
         outputs={"logits": ("s", "labels")},
     ),
     "next-sentence": HeadSpec(

@@ -15,51 +15,60 @@ class TextSettings(Settings):
     """How own text becomes data."""
 
     held_out_fraction: float | None = Field(
-        None, ge=0, le=0.5, description="share of the text to measure on, 0 for nothing; none: by the size of the text"
+        None,
+        ge=0,
+        le=0.5,
+        description="share of the text to measure on, 0 for nothing (default: by the size of the text)",
     )
     duplicate_factor: int | None = Field(
-        None, ge=1, description="sentence pairs made of each document; none: 5, of much text 1"
+        None, ge=1, description="sentence pairs made of each document (default: 5; 1 if there is much text)"
     )
     lang: Annotated[str | None, Flag(name="--language", hidden_aliases=("--lang",))] = Field(
-        None, description="language of the text, such as de; none: as its script tells, en for Latin letters"
+        None, description="language of the text, such as de (default: inferred from its script; en for Latin letters)"
     )
     word_segmenter: Literal["auto", Segmenter, "none"] = Field(
         "auto",
         description="jieba finds the words of Chinese text, which masks then cover whole; icu cuts Thai, Lao, Khmer, "
         "Burmese and Javanese into words, syllables Javanese alone; auto: by the text, jieba if it is installed",
     )
-    encoding: str | None = Field(None, description="of text, HTML, JSON and CSV; none: detected, file by file")
+    encoding: str | None = Field(
+        None, description="encoding of text, HTML, JSON and CSV (default: detected, file by file)"
+    )
     document_separator: Literal["file", "line", "blank-line"] | None = Field(
-        None, description="of txt: what separates documents; none: each file is one"
+        None, description="what separates the documents of a txt file (default: file)"
     )
     text_field: str | None = Field(
         None,
-        description="column or field of tables and JSON, or several with commas: the first that there is; none: text, "
-        "else that of the longest text",
+        description="column or field of tables and JSON, or several with commas: the first that exists "
+        "(default: text, otherwise the longest text)",
     )
     group_by: str | None = Field(
         None,
         description="hold out whole groups, such as all notes of a patient. folder, folder:N: the files of a folder, "
-        "of the first N of its path; COLUMN: the rows of a column's value",
+        "of the first N of its path; COLUMN: the rows of a column's value (default: off)",
     )
     source_code: bool = Field(
         False, description="also the source code in the folders (.py, .js ...), with its line breaks"
     )
     strip_log_stamps: bool = Field(False, description="remove times and levels from the beginning of lines of *.log")
     add_words: int | None = Field(
-        None, ge=1, description="with --from-pretrained-params: words of the text to add to its vocabulary, such as 500"
+        None,
+        ge=1,
+        description="with --from-pretrained-params: words of the text to add to its vocabulary, such as 500 (default: "
+        "0)",
     )
     replay_share: float | None = Field(
-        None, gt=0, le=0.9, description="with --replay: its share of the samples; none: 0.1"
+        None, gt=0, le=0.9, description="with --replay: its share of the samples (default: 0.1)"
     )
     deduplicate: Literal["exact", "near", "none"] = Field("exact", description="drop repeated documents")
     follow_links: bool = Field(False, description="also links that lead out of the folders")
     lowercase: bool | None = Field(
         None,
-        description="lower-case the text; none: as a given vocabulary is, else unless that strips marks of over 1% of "
-        "the words, or the script has no case",
+        description="lower-case the text (default: as in the vocabulary that you pass; otherwise unless it strips "
+        "marks "
+        "of over 1% of the words, or the script has no case)",
     )
-    strip_accents: bool | None = Field(None, description="strip accents; none: if the text is lower-cased")
+    strip_accents: bool | None = Field(None, description="strip accents (default: if the text is lower-cased)")
 
     def import_options(self) -> dict[str, Any]:
         """The flags of data.import_text, passed on as they are."""

@@ -22,7 +22,7 @@ class PlanFlags(Settings):
         description="with --plan: [NODES x GPUS x] PART, such as 8xA100-80GB or 4x8xA100-80GB, of the parts in "
         "bert/planning/hardware_parts.yaml"
     )
-    price_per_hour: float | None = Field(None, ge=0, description="with --plan: of one node")
+    price_per_hour: float | None = Field(None, ge=0, description="with --plan: price of one node")
     mean_padded_length: float | None = Field(
         None,
         ge=1,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from bert.config.batch_settings import PretrainingBatchSettings
-from bert.config.flags import ValueFlags
+from bert.config.flags import Flag, ValueFlags
 from bert.config.setting_errors import check_all
 from bert.config.settings_base import MayDiffer, MayGrow, ReadWith
 from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig, derive
@@ -21,7 +21,7 @@ from bert.tokenization.vocabulary_files import check_vocabulary_file, vocabulary
 class DataSettings(LoaderSettings):
     input_dir: MayDiffer[Path] = Field(description="folder of training shards")
     eval_dir: MayDiffer[Path | None] = Field(
-        None, description="folder of held-out shards; none: no held-out evaluation"
+        None, description="folder of held-out shards (default: no held-out evaluation)"
     )
     vocab_file: MayDiffer[Path] = Field(description="vocabulary the shards were made with: vocab.txt or tokenizer.json")
     data_loader: Literal["own", "lddl"] = Field(
@@ -62,7 +62,9 @@ class PretrainingRunSettings(RunSettings):
         -1, ge=-1, description="updates of the whole run; the learning rate ends there; -1: as many as --epochs need"
     )
     epochs: MayGrow[float | None] = Field(
-        None, gt=0, description="passes over the samples of the shards, instead of --max-steps"
+        None,
+        gt=0,
+        description="passes over the samples of the shards, instead of --max-steps (default: --max-steps decides)",
     )
     phase: Annotated[Literal[1, 2], ValueFlags(_PHASE_FLAGS)] = Field(
         description="1: short sequences; 2: long sequences, continuing phase 1"
@@ -70,37 +72,37 @@ class PretrainingRunSettings(RunSettings):
     objective: Literal["mlm_nsp", "mlm"] = Field(
         "mlm_nsp", description="mlm_nsp: masked LM and next-sentence prediction, as BERT; mlm: masked LM alone"
     )
-    eval_samples: Annotated[MayDiffer[int], ReadWith("eval_dir")] = Field(
+    eval_samples: Annotated[MayDiffer[int], ReadWith("eval_dir"), Flag(group="evaluation")] = Field(
         2048, ge=1, description="held-out sequences of one evaluation, at most"
     )
-    keep_best_checkpoint: Annotated[MayDiffer[bool], ReadWith("eval_dir")] = Field(
+    keep_best_checkpoint: Annotated[MayDiffer[bool], ReadWith("eval_dir"), Flag(group="evaluation")] = Field(
         True, description="save when the held-out masked-LM loss is the lowest so far, and never prune that checkpoint"
     )
-    overfitting_evaluations: Annotated[MayDiffer[int], ReadWith("eval_dir")] = Field(
+    overfitting_evaluations: Annotated[MayDiffer[int], ReadWith("eval_dir"), Flag(group="evaluation")] = Field(
         3, ge=0, description="warn when this many evaluations in a row are above the lowest held-out loss; 0: off"
     )
-    early_stopping: Annotated[MayDiffer[int], ReadWith("eval_dir")] = Field(
+    early_stopping: Annotated[MayDiffer[int], ReadWith("eval_dir"), Flag(group="evaluation")] = Field(
         0,
         ge=0,
         description="end the phase after this many evaluations without a lower held-out loss, and take the weights "
         "with the lowest as its result; 0: off",
     )
-    early_stopping_from: Annotated[MayDiffer[float], ReadWith("early_stopping")] = Field(
+    early_stopping_from: Annotated[MayDiffer[float], ReadWith("early_stopping"), Flag(group="evaluation")] = Field(
         0.0,
         ge=0,
         le=1,
         description="share of the updates before which no evaluation counts as one without a lower loss",
     )
 
-    epochs_of: MayDiffer[Literal["samples", "text"]] = Field(
+    epochs_of: Annotated[MayDiffer[Literal["samples", "text"]], Flag(group="log")] = Field(
         "samples",
         description="an epoch in logs: a pass over the samples, or over the text, which they may have several times",
     )
     expected_steps: MayDiffer[int | None] = Field(
         None,
         ge=1,
-        description="updates that the time is expected to allow, where --max-steps is only the most: the shares of "
-        "warm-up and of --early-stopping-from are of these; none: of --max-steps",
+        description="expected number of updates; warm-up and --early-stopping-from are fractions of it "
+        "(default: --max-steps)",
     )
 
     @model_validator(mode="after")

@@ -124,6 +124,10 @@ ENTRY = EntryPoint(
     recipes=RECIPES,
     usage="(--phase1 | --phase2 | --config NAME_OR_FILE) [flags]",
     description="Pre-train BERT on PaddlePaddle.",
+    examples=(
+        "--config phase1_large --input-dir shards/phase1 --vocab-file vocab.txt --dry-run",
+        "--config phase1_large --plan --hardware 8xA100-80GB",
+    ),
     inquiries=(dry_run_inquiry(dry_run_report), plan_inquiry(PretrainingConfig.with_known_steps, epochs_row)),
     rules=(
         Rule(given=LENGTHS, drops=LENGTHS),

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator
 
 from bert import REPOSITORY
+from bert.config.flags import Flag
 from bert.config.nvidia_image import own_checkout
 from bert.config.settings_base import Settings
 from bert.launching.settings import LaunchSettings
@@ -32,7 +33,9 @@ class Preparation(Settings):
     num_dask_workers: int = Field(os.cpu_count() or 1, ge=1, description="processes that make missing shards")
     num_shards_per_worker: int = Field(128, ge=1, description="shards for each reader of each rank")
     sample_ratio: float = Field(0.9, gt=0, le=1, description="share of the documents to use")
-    phase1_bin_size: BinSize = Field(None, description="width of phase 1's bins, in tokens; none: no bins")
+    phase1_bin_size: BinSize = Field(
+        None, description="width of phase 1's bins, in tokens; none: no bins (default: no bins)"
+    )
     phase2_bin_size: BinSize = Field(64, description="width of phase 2's bins, in tokens; none: no bins")
 
     @field_validator("wikipedia_source")
@@ -44,7 +47,9 @@ class Preparation(Settings):
 class JobSettings(Settings):
     job_name: str = Field("bert_lamb_pretraining", description="first part of the log file's name")
     create_logfile: bool = Field(False, description="keep the output in a file as well")
-    code_dir: Path = Field(REPOSITORY, description="checkout that holds run_pretraining.py")
+    code_dir: Annotated[Path, Flag(default_text="this checkout")] = Field(
+        REPOSITORY, description="checkout that holds run_pretraining.py"
+    )
 
     @field_validator("code_dir")
     @classmethod

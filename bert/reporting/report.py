@@ -1,6 +1,4 @@
-"""Makes one report of one or more runs, with plots: HTML or Markdown in a single file.
-
-    python -m bert.reporting results/quickstart/phase1 results/other/phase1 --html report.html
+"""Make one report of one or more runs, with plots: HTML or Markdown in a single file.
 
 A RUN is the folder of a stage (phase1, squad, ...) with metrics.jsonl, config.yaml and summary.json, or a folder of
 any number of such folders at any depth, as for `visualdl --logdir`. Runs that are not finished, were stopped or are
@@ -324,8 +322,11 @@ def updates_before(run: RunRecord, runs: Sequence[RunRecord]) -> int:
     return next((other.last_step() or 0 for other in runs if other.directory.resolve() == first), 0)
 
 
+_EXAMPLES = ("results/quickstart", "results/quickstart/phase1 results/other/phase1 --html report.html")
+
+
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = HelpParser(prog="bert.reporting", description=__doc__)
+    parser = HelpParser(prog="bert.reporting", description=__doc__, examples=_EXAMPLES)
     parser.add_argument("run", nargs="+", type=Path, metavar="RUN", help="folder of a stage, or of several")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--list", action="store_true", help="only print the runs that were found")

@@ -17,18 +17,17 @@ _DESCRIPTION = (
     "together. There is no encryption: put a proxy that has it before the server, and leave --host as it is, unless "
     "all who can reach the port may use the model. With BERT_API_KEY in the environment, requests must have that key."
 )
-
-
+_EXAMPLES = ("results/classify-tickets", "results/quickstart --task masked-lm --port 8080 --max-inputs 16")
 _ORIGIN = re.compile(r"[a-z][a-z+.-]*://[^/\sA-Z*?#]+")
 
 
 class Address(Settings):
     host: str = Field("127.0.0.1", description="address to listen on; 127.0.0.1 is this machine only")
-    port: int = Field(8000, ge=0, lt=65536, description="0: any that is free")
+    port: int = Field(8000, ge=0, lt=65536, description="port to listen on; 0: any that is free")
     allowed_hosts: str = Field(
         "localhost",
         description="names by which clients address the server (Host), separated by commas; IP addresses always pass; "
-        "*: any, also those of pages that attack the network of their reader",
+        "*: any name, also the names of pages that attack the network of their reader",
     )
     allow_origin: str = Field(
         "", description="pages of other sites that may ask from a browser (CORS): https://NAME,https://NAME; *: any"
@@ -52,14 +51,14 @@ class Limits(Settings):
 
     max_body_bytes: int = Field(4 << 20, ge=1, description="largest body of a request; beyond it 413")
     max_inputs: int = Field(64, ge=1, description="texts, pairs or questions of one request")
-    max_characters: int = Field(10_000, ge=1, description="of one text; beyond it 422")
+    max_characters: int = Field(10_000, ge=1, description="characters of one text; beyond it 422")
     max_queue: int = Field(512, ge=1, description="inputs that may wait for the model; beyond it 429")
-    timeout_seconds: float = Field(30.0, ge=1, description="from the arrival of a request to its answer; then 504")
+    timeout_seconds: float = Field(30.0, ge=1, description="time from the arrival of a request to its answer; then 504")
     read_seconds: float = Field(
-        10.0, ge=1, description="for a request to arrive whole, then 408, and for a client to take its answer"
+        10.0, ge=1, description="time for a request to arrive whole, then 408, and for a client to take its answer"
     )
     max_connections: int = Field(
-        1000, ge=1, description="open at a time; beyond it those that have waited longest without a request are closed"
+        1000, ge=1, description="open connections; beyond it the server closes the longest idle ones"
     )
     max_batch_size: int = Field(64, ge=1, description="inputs that run together; 1: one at a time")
     max_batch_tokens: int = Field(
@@ -83,7 +82,8 @@ class ServerSettings(Address, ModelSettings, Limits):
 
 def parse_settings(argv: Sequence[str] | None) -> ServerSettings:
     groups: dict[str, type[Settings]] = {"address": Address, "model": ModelSettings, "limits": Limits}
-    settings = settings_from(ServerSettings, parser_of(ServerSettings, _DESCRIPTION, "bert.serving", groups), argv)
+    parser = parser_of(ServerSettings, _DESCRIPTION, "bert.serving", groups, _EXAMPLES)
+    settings = settings_from(ServerSettings, parser, argv)
     key = os.environ.get("BERT_API_KEY", "key").strip()
     if not key or printable(key) != key:
         problem = "has bytes that are not UTF-8 or control characters" if key else "is set but empty"

@@ -42,27 +42,27 @@ _TEXT, _PAIRS = ("--text", ["text"]), ("--pairs or --eval", ["train_file", "eval
 
 
 class VectorDataSettings(TaskDataSettings):
-    text: Path | None = Field(None, description="own text: its titles and paragraphs are pairs")
+    text: Path | None = Field(None, description="your text: its titles and paragraphs become pairs")
     text_field: Annotated[str | None, ReadWith("text")] = Field(
-        None, description="of --text: the texts' column or field in tables and JSON"
+        None, description="column or field of --text in tables and JSON (default: inferred)"
     )
     train_file: Path | None = Field(None, description="table of queries and passages")
-    eval_file: Path | None = Field(None, description="pairs to measure on; none: a part is held out")
+    eval_file: Path | None = Field(None, description="pairs to measure on (default: a part is held out)")
     query_column: Annotated[str | None, ReadWith("train_file", "eval_file")] = Field(
-        None, description="column of the queries; inferred if not named"
+        None, description="column of the queries (default: inferred)"
     )
     passage_column: Annotated[str | None, ReadWith("train_file", "eval_file")] = Field(
-        None, description="column of the passages; inferred if not named"
+        None, description="column of the passages (default: inferred)"
     )
     held_out_fraction: Annotated[float, ReadWith("eval_file", values=(None,))] = Field(
-        0.1, gt=0, le=0.5, description="of the pairs, to measure on without --eval"
+        0.1, gt=0, le=0.5, description="share of the pairs to measure on if there is no --eval"
     )
     repeated_share: float = Field(
         1.0,
         gt=0,
         le=1,
         description="take out parts, such as greetings and signatures, that stand in a larger share of the rows of a "
-        f"table; {USUAL_SHARE:g} unless given, 1: none",
+        "table; 1: take out nothing",
     )
     compare: MayDiffer[Path | None] = Field(None, description="another model to measure on the same queries")
     pooling: Literal["mean", "cls"] = Field("mean", description="the vector: mean of all tokens' states, or of [CLS]")
@@ -144,6 +144,10 @@ ENTRY = EntryPoint(
     config_class=VectorConfig,
     task=_TASK,
     recipes={},
+    examples=(
+        "--text my_texts --model results/quickstart",
+        "--pairs questions.csv --model bert-base-uncased --dry-run",
+    ),
     inquiries=inquiries(_TASK),
     aliases={"train_file": ("--pairs",), "eval_file": ("--eval",)},
     rules=(Rule(implies=_implied),),

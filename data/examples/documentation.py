@@ -1,8 +1,5 @@
 """Collect English prose from the documentation on this machine: Python packages, manual pages, /usr/share/doc.
 
-    python -m data.examples.documentation --output-dir D [--sources docstrings man documents] [--max-megabytes N]
-    python -m data.examples.documentation --output-dir D --sources docstrings --held-out-fraction 0.05
-
 Writes D/documents.jsonl, one {"id", "text"} for each file that has prose. With a held-out fraction these documents are
 imported as those of `data.import_text` are, to D/train/source/en/N.txt and D/held_out/source/en/N.txt. No paragraph
 occurs twice, and then no sentence either. Docstrings are read from source files with `ast`; no package
@@ -276,8 +273,14 @@ class DocumentationRequest(Settings):
     )
 
 
+_EXAMPLES = (
+    "--output-dir D --sources docstrings man --max-megabytes 20",
+    "--output-dir D --sources docstrings --held-out-fraction 0.05",
+)
+
+
 def main(argv: list[str] | None = None) -> None:
-    request = read_flags(DocumentationRequest, argv, description=__doc__)
+    request = read_flags(DocumentationRequest, argv, description=__doc__, examples=_EXAMPLES)
     max_megabytes = request.max_megabytes
     if max_megabytes is None and request.held_out_fraction is not None:
         max_megabytes = _LIMIT

@@ -1,7 +1,5 @@
 """Write a small set of questions about texts of this project, in SQuAD 2.0's form, split in training and held-out.
 
-    python -m data.examples.sample_questions --output-dir D
-
 It makes D/train.json and D/held_out.json from data/examples/sample_questions.txt, and D/train-answerable.json and
 D/held_out-answerable.json without unanswerable questions, as in SQuAD 1.1. The split is by paragraph: no held-out
 question is about a training text.
@@ -70,8 +68,11 @@ class SampleQuestionsRequest(Settings):
     output_dir: Path = Field(description="folder of the files")
 
 
+_EXAMPLES = ("--output-dir D", "--output-dir results/questions")
+
+
 def main(argv: list[str] | None = None) -> None:
-    output_dir = read_flags(SampleQuestionsRequest, argv, description=__doc__).output_dir
+    output_dir = read_flags(SampleQuestionsRequest, argv, description=__doc__, examples=_EXAMPLES).output_dir
     with command(output_dir):
         for name, count in write(output_dir).items():
             print(f"{output_dir / name}.json: {count} questions")

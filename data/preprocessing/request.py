@@ -49,6 +49,9 @@ class Source(NamedTuple):
     others: Counter
 
 
+_MASKS, _FILES = Flag(group="static masks"), Flag(group="shards and processes")
+
+
 class ShardRequest(SettingsWithRules):
     """A command line of data.preprocess_bert_pretrain."""
 
@@ -72,7 +75,7 @@ class ShardRequest(SettingsWithRules):
         Flag(
             name="--language", hidden_aliases=("--lang",), default_text="that of the source's folder, or of its script"
         ),
-    ] = Field(None, description="of the sentence splitter")
+    ] = Field(None, description="language of the sentence splitter")
     target_seq_length: Annotated[
         int, Flag(name="--max-seq-length", hidden_aliases=("--target-seq-length",), unit="TOKENS")
     ] = Field(128, description="length of the longest sample, special tokens included")
@@ -89,39 +92,45 @@ class ShardRequest(SettingsWithRules):
     short_seq_prob: Annotated[float | None, Flag(default_text="0.1; with --objective mlm 0")] = Field(
         None, description="share of shorter pairs or sequences"
     )
-    block_size: Annotated[int | None, Flag(unit="BYTES", default_text="4 MiB")] = Field(
+    block_size: Annotated[int | None, Flag(group=_FILES.group, unit="BYTES", default_text="4 MiB")] = Field(
         None, ge=1, description="source bytes per block"
     )
-    num_blocks: int | None = Field(
-        None, ge=1, description="instead of --block-size: cut the source into this many blocks"
+    num_blocks: Annotated[int | None, _FILES] = Field(
+        None, ge=1, description="instead of --block-size: cut the source into this many blocks (default: off)"
     )
     bin_size: Annotated[int | None, Flag(unit="TOKENS", default_text="no bins")] = Field(
         None, description="bin samples by number of tokens"
     )
-    masking: Annotated[Literal[*MASKING], Flag(value_alone="static")] = Field(  # type: ignore[valid-type]
+    masking: Annotated[Literal[*MASKING], Flag(group=_MASKS.group, value_alone="static")] = Field(  # type: ignore[valid-type]
         "dynamic", description="static: the shards hold the masks; dynamic: the training draws them"
     )
-    whole_word_masking: bool = Field(False, description="static masks cover whole words")
-    word_segmenter: Literal["auto", *SEGMENTERS, "none"] = Field(  # type: ignore[valid-type]
+    whole_word_masking: Annotated[bool, _MASKS] = Field(False, description="static masks cover whole words")
+    word_segmenter: Annotated[Literal["auto", *SEGMENTERS, "none"], _MASKS] = Field(  # type: ignore[valid-type]
         "auto",
         description="jieba finds the words of Chinese text for --whole-word-masking (extra chinese); icu, the default "
         "for text in Thai, Lao, Khmer or Burmese, cuts it into words (extra segmentation), syllables Javanese",
     )
-    masked_lm_ratio: float = Field(MASKED_SHARE, description="share of the tokens that static masks cover")
-    max_predictions_per_seq: int | None = Field(None, ge=1, description="limit of static masks per sample")
+    masked_lm_ratio: Annotated[float, _MASKS] = Field(
+        MASKED_SHARE, description="share of the tokens that static masks cover"
+    )
+    max_predictions_per_seq: Annotated[int | None, _MASKS] = Field(
+        None, ge=1, description="limit of static masks per sample (default: no limit)"
+    )
     duplicate_factor: int = Field(PairSettings.duplicate_factor, description="times each document is used")
     sample_ratio: float = Field(SampleSettings.sample_ratio, description="share of the documents to use")
-    seed: int = Field(PairSettings.seed, description="of the samples; 12345 is LDDL's")
-    num_shards: Annotated[int | None, Flag(default_text="one part per block")] = Field(
+    seed: int = Field(PairSettings.seed, description="seed of the samples; 12345 is LDDL's")
+    num_shards: Annotated[int | None, Flag(group=_FILES.group, default_text="one part per block")] = Field(
         None, ge=1, description="balanced shards (per bin)"
     )
-    output_format: Literal[*SHARD_FORMATS] = Field("parquet", description="of the shards")  # type: ignore[valid-type]
-    compression: Compression = Field("snappy", description=COMPRESSION_HELP)
+    output_format: Annotated[Literal[*SHARD_FORMATS], _FILES] = Field("parquet", description="format of the shards")  # type: ignore[valid-type]
+    compression: Annotated[Compression, _FILES] = Field("snappy", description=COMPRESSION_HELP)
     local_n_workers: NumWorkers = Field(default_factory=all_cores, ge=1, description="processes, or Slurm jobs")
-    scheduler: Literal[*SCHEDULERS] = Field(  # type: ignore[valid-type]
+    scheduler: Annotated[Literal[*SCHEDULERS], _FILES] = Field(  # type: ignore[valid-type]
         "local", description="what runs the processes; see data/preprocessing/workers.py"
     )
-    scheduler_address: str | None = Field(None, description="of a Dask scheduler that runs already")
+    scheduler_address: Annotated[str | None, _FILES] = Field(
+        None, description="address of a running Dask scheduler (default: a new one)"
+    )
 
     def _mistakes(self) -> Iterator[str]:
         if not self._folders():

@@ -14,7 +14,7 @@ OBJECTIVES = ("mlm_nsp", "mlm")
 MASKING = ("static", "dynamic")
 SHARD_FORMATS = ("parquet", "arrow")
 Compression = Literal["none", "snappy", "zstd", "lz4"]
-COMPRESSION_HELP = "of parquet shards; snappy is LDDL's, lz4 is quicker to read and write"
+COMPRESSION_HELP = "compression of parquet shards; snappy is LDDL's, lz4 is quicker to read and write"
 _LONGEST = (1 << 16) - 1
 
 

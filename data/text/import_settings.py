@@ -21,10 +21,10 @@ class ImportSettings(Settings):
         Flag(name="--input-format", hidden_aliases=("--format",)),
     ] = Field("auto", description="auto: by the names of the files")
     document_separator: Literal[*SEPARATORS] = Field(  # type: ignore[valid-type]
-        Reading.separator, description="of txt: a document is a file, a line, or the text between blank lines"
+        Reading.separator, description="document in a txt file: the whole file, a line, or the text between blank lines"
     )
     encoding: Annotated[str, Flag(default_text="detected, file by file")] = Field(
-        Reading.encoding, description="of text, HTML, JSON, csv and tsv"
+        Reading.encoding, description="encoding of text, HTML, JSON, csv and tsv"
     )
     text_field: Annotated[
         str | None, Flag(placeholder="NAME[,NAME...]", default_text="text, otherwise the longest text")
@@ -45,11 +45,11 @@ class ImportSettings(Settings):
     group_by: Annotated[str | None, Flag(placeholder="folder|folder:N|COLUMN")] = Field(
         None,
         description="hold out whole groups, such as all notes of a patient: the files of a folder (folder:N: of the "
-        "first N folders of a path), or the rows with the same value of a column",
+        "first N folders of a path), or the rows with the same value of a column (default: off)",
     )
     lang: Language = Field(Reading.language, description="language code, the name of the folder below source/")
     deduplicate: Literal[*MODES] | None = Field(  # type: ignore[valid-type]
-        None, description="drop documents that were seen before, or nearly so"
+        None, description="drop documents that were seen before, or nearly so (default: off)"
     )
     held_out_fraction: float = Field(0.0, ge=0, lt=1, description="share of the text for D/held_out, e.g. 0.05")
     source_code: bool = Field(False, description="also the source code in folders (.py, .js ...), with its line breaks")

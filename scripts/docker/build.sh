@@ -1,14 +1,23 @@
 #!/usr/bin/env bash
-# Build the image: bash scripts/docker/build.sh [ngc|cuda|hopper|blackwell|cpu|serve] [IMAGE [push|none]] [--dry-run]
-#   [docker build options]. IMAGE is `bert`, or a name with a / or a tag; `push` sends it to its registry afterwards.
-#   ngc   NVIDIA's PaddlePaddle image (default)      BERT_IMAGE   its name, too (default: bert-on-paddle:KIND)
-#   cuda  plain CUDA 11.8 and PyPI's Paddle          BERT_BASE    another base image of the same kind, or NAME@sha256:DIGEST
-#   cpu   no GPU                                     BERT_DOCKER  docker, podman, ... (default: docker)
-#   serve no GPU, only the HTTP server: docs/howto/serve.md
-#   hopper, blackwell   CUDA 12.6, 12.9 and Paddle 3.1 from Paddle's own index
+# Build the image of a container.
+#
+#   bash scripts/docker/build.sh cpu
+#   bash scripts/docker/build.sh cuda registry.example/bert:1 push --dry-run
+#
+# usage: bash scripts/docker/build.sh [KIND] [IMAGE [push|none]] [--dry-run] [docker build options]
+# IMAGE is `bert`, or a name with a / or a tag; `push` sends it to its registry afterwards. KIND is
+#   ngc                NVIDIA's PaddlePaddle image (default)
+#   cuda               plain CUDA 11.8 and PyPI's Paddle
+#   hopper, blackwell  CUDA 12.6, 12.9 and Paddle 3.1 from Paddle's own index
+#   cpu                no GPU
+#   serve              no GPU, only the HTTP server: docs/howto/serve.md
+# Environment variables:
+#   BERT_IMAGE   name of the image (default: bert-on-paddle:KIND)
+#   BERT_BASE    another base image of the same kind, or NAME@sha256:DIGEST
+#   BERT_DOCKER  docker, podman, ... (default: docker)
 # --dry-run prints the command and does not run it.
 set -euo pipefail
-if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then sed -n -e 's/^# //p' -e '/^set /q' "$0" | fold -s -w 100 && exit; fi
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then sed -n -e '2,$s/^# \?//p' -e '/^set /q' "$0" | fold -s -w 100 && exit; fi
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 kind=ngc image="${BERT_IMAGE:-}" push=false dry_run=false options=()

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Entry point of the container. The command replaces this shell, so that `docker stop` reaches the training and it saves.
+# Entry point of the container. The command replaces this shell, so that `docker stop` reaches the
+# training and it saves.
 set -euo pipefail
 
 if ! touch results/.writable 2>/dev/null; then

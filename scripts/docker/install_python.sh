@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Part of the Dockerfile: `install_python.sh base|gpu|cu126|cu129|cpu VENV` makes VENV with a Python that the pinned packages support,
-# installing one if the base image has none. With `base` the environment also contains the image's own Paddle.
+# Part of the Dockerfile: `install_python.sh base|gpu|cu126|cu129|cpu VENV` makes VENV with a Python
+# that the pinned packages support, installing one if the base image has none. With `base` the
+# environment also contains the image's own Paddle.
 set -euo pipefail
 
 paddle="$1" venv="$2"

@@ -1,20 +1,25 @@
 #!/usr/bin/env bash
-# Run a command in the container: bash scripts/docker/launch.sh [--dry-run] [COMMAND ...]
+# Run a command in the container.
+#
 #   bash scripts/docker/launch.sh bash scripts/run_pretraining.sh --config large --dry-run
-# COMMAND may be one quoted word, and after that, `bash` or `python`, as in NVIDIA's script, GPUs (all or 0,1) and a network
-# (host, bridge or none).
-# Without a command it starts a shell on a terminal, otherwise the doctor. It runs as the caller's user, who owns the results.
-#   BERT_DATA         data, seen as /data and BERT_PREP_WORKING_DIR (default: $BERT_PREP_WORKING_DIR, else ./data if it has
-#                     wikipedia/source/, pretrain/ or download/, else ./results/data)
+#   bash scripts/docker/launch.sh --dry-run
+#
+# usage: bash scripts/docker/launch.sh [--dry-run] [COMMAND ...]
+# COMMAND may be one quoted word, and after that, `bash` or `python`, as in NVIDIA's script, GPUs (all
+# or 0,1) and a network (host, bridge or none). Without a command it starts a shell on a terminal,
+# otherwise the doctor. It runs as the caller's user, who owns the results.
+#   BERT_DATA         data, seen as /data and BERT_PREP_WORKING_DIR (default: $BERT_PREP_WORKING_DIR,
+#                     else ./data if it has wikipedia/source/, pretrain/ or download/, else
+#                     ./results/data)
 #   BERT_RESULTS      results and checkpoints (default: ./results)
-#   BERT_CHECKPOINTS  checkpoints to start from, read-only, seen as /checkpoints and /workspace/bert/checkpoints
-#                     (default: ./checkpoints if it exists)
+#   BERT_CHECKPOINTS  checkpoints to start from, read-only, seen as /checkpoints and
+#                     /workspace/bert/checkpoints (default: ./checkpoints if it exists)
 #   BERT_GPUS         GPUs: all (default where the driver lists some), none, or a list such as 0,1
 #   BERT_IMAGE        image (default: bert-on-paddle:ngc with GPUs, bert-on-paddle:cpu without)
 #   BERT_DOCKER       docker, podman, ... (default: docker)
 # --dry-run prints the command and does not run it.
 set -euo pipefail
-if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then sed -n -e 's/^# //p' -e '/^set /q' "$0" | fold -s -w 100 && exit; fi
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then sed -n -e '2,$s/^# \?//p' -e '/^set /q' "$0" | fold -s -w 100 && exit; fi
 
 dry_run=false
 if [[ "${1:-}" == --dry-run ]]; then

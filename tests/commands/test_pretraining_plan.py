@@ -183,7 +183,7 @@ def test_an_unknown_task_is_refused(capsys):
 def test_help_is_short_and_leads_to_its_topics(task, capsys):
     parser = LauncherParser(LAUNCHER if task == "pretraining" else LAUNCHERS[task])
     short = parser.help_about("")
-    assert len(short.splitlines()) <= 24 and "--config NAME_OR_FILE" in short
+    assert "--config NAME_OR_FILE" in short  # tests/test_help.py counts its lines
     topics = "".join(short.split("More: --help ")[1].split()).split("|")
     assert ("recipes" in topics) == (task != "vectors") and "nodes" in topics
     assert all(parser.help_about(topic) for topic in topics)

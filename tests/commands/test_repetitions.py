@@ -130,6 +130,8 @@ REFUSED = {
     "glue all": "all must be all CHECKPOINT, or all DATA_DIR CHECKPOINT",
     "glue all x --steps-this-run=5": "--steps-this-run is set for each run",
     "squad --seeds 0": "seeds=0 must be at least 1",
+    "pretraining --seeds 1 2 3": "--seeds 1 2 3: --seeds is the number of trainings; pass --seeds 3 --first-seed 1",
+    "ner --seeds 4 9 --dry-run": "--seeds 4 9: .* pass --seeds 2 --first-seed FIRST",
     "squad --seeds 2 --seed 3": "--seed is set for each run; --seeds and --first-seed choose",
     "squad --seeds 2 --epochs none": "epochs=",
 }

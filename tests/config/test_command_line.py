@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from bert.commands import classify, pretrain
+from bert.commands import classify, ner, pretrain
 from bert.config.command_line import parse_arguments, parser_of, run_entry
 from bert.config.flags import choices_of, flag_name, flat_fields, members
 from bert.config.run_file import dump_yaml
@@ -330,6 +330,12 @@ def test_a_file_that_is_its_own_parent_is_refused(capsys, tmp_path):
 def test_all_mistakes_are_told_at_once(capsys):
     err = error_of(capsys, [*BASE, "--batch-size", "0", "--seed", "x"])
     assert len(err.splitlines()) == 2
+
+
+def test_a_file_of_ner_is_named_and_not_a_mode(capsys):
+    for typed in ("train", "eval", "predict"):
+        _, mistakes = LauncherParser(ner.LAUNCHER).read_known([f"--{typed}", "words.conll"])
+        assert mistakes == [f"--{typed} is not a flag; did you mean --{typed}-file?"]
 
 
 def test_help_shows_types_in_capitals_and_a_stage_where_a_run_begins():

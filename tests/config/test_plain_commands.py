@@ -101,7 +101,7 @@ def test_each_mistake_is_one_line(line, errors, capsys):
 
 def test_help_shows_what_a_field_says():
     text = " ".join(parser_of(HarvestRequest, "Bring in the harvest.", "harvest").format_help().split())
-    assert "harvest FIELD --to TO [flags] Bring in the harvest." in text.replace("BARN", "TO")
+    assert "Bring in the harvest. usage: harvest FIELD --to TO [flags]" in text.replace("BARN", "TO")
     assert "--rows ROWS how many (default: all rows)" in text and "--tools scythe|sickle what cuts" in text
     assert "--binding [twine|wire] how (default: twine)" in text and "--barn-dir" not in text and "--dried" not in text
     assert "--helpers STR [STR ...], --hand STR [STR ...]" in text

@@ -66,6 +66,10 @@ def test_a_mistyped_path_is_not_looked_for_on_a_hub(asked):
         "results/phse1": r"did you mean results/phase1\?",
         "reslts/phase1": r"reslts/phase1 does not exist; did you mean results/phase1\?",
         "results/phase1/99": "results/phase1/99 does not exist",
+        "rsults/phase2/7": r"rsults/phase2/7 does not exist; did you mean results\?",
+        "tests/phase2/7": "tests/phase2/7 does not exist; name a checkpoint",  # results is another word
+        "results/quickstart": r"does not exist; `bash scripts/run_pretraining.sh` makes results/quickstart\. Or name a",
+        "results/quickstart/phase1": r"phase1 does not exist; `bash scripts/run_pretraining.sh` makes",
         "bert-base-uncasd": r"did you mean bert-base-uncased or",
         "model.safetensors": "does not exist; name a checkpoint",
         "mine/model.bin": "mine/model.bin does not exist",

@@ -7,8 +7,10 @@ import pytest
 import yaml
 
 from bert.config.architecture import BertConfig
+from bert.conversion.usage import Usage, VectorForm
 from tests.conversion import test_networks
 from tests.conversion.test_round_trips import TASKS, convert, native
+from tests.inference import models
 from tests.support.commands import refused
 
 SETTINGS = {"optimizer": "Lamb", "learning_rate": 0.006, "weight_decay": 0.01, "lr_schedule": "polynomial"}
@@ -126,7 +128,7 @@ def test_a_source_that_is_not_known_to_be_published_is_not_named(tmp_path, sourc
     front, body = card(convert(checkpoint, tmp_path / "a b", "hf"))
     assert "base_model" not in front and "| begins with | own weights |" in body
     assert not any(word in body for word in ("secret", "letters", "acme")) and "| own labels |" in body
-    assert "run_predict.py 'a b'" in body
+    assert "bert-on-paddle predict 'a b'" in body
 
 
 def test_damaged_records_are_left_out(pretrained, tmp_path):
@@ -145,7 +147,50 @@ def test_a_roberta_has_its_name_and_its_mask(tmp_path):
     body = card(
         convert(test_networks.native(tmp_path / "ours", "masked-lm", test_networks.ROBERTA), tmp_path / "out", "hf")
     )[1]
-    assert "A RoBERTa of 2 layers" in body and '"The <mask> was late again."' in body
+    assert "A RoBERTa for masked-lm, with 2 layers of hidden size" in body and '"The <mask> was late again."' in body
+
+
+LANGUAGE = {"de": "Der [MASK] kam wieder", "pt-BR": "O [MASK] chegou", "zh": "[MASK]车又", "sw": "TEXT [MASK] TEXT"}
+
+
+@pytest.mark.parametrize("language", LANGUAGE)
+def test_the_example_is_in_the_language_of_the_text(tmp_path, language):
+    source = native(tmp_path / "ours", TASKS["pretraining"])
+    _, body = card(convert(source, tmp_path / "out", "hf", "--language", language, "en"))
+    assert f'print(model("{LANGUAGE[language]}' in body and "pip install transformers torch" in body
+
+
+def test_the_example_is_in_the_language_that_the_training_recorded(pretrained, tmp_path):
+    _, body = card(convert(pretrained, tmp_path / "out", "hf"))
+    assert "Der [MASK] kam wieder zu spät." in body
+
+
+@pytest.mark.parametrize("language", ["", "fr", "sw"])
+def test_a_model_of_vectors_has_a_widget_in_its_language_and_names_no_empty_prefix(tmp_path, language):
+    form = VectorForm(query_prefix="ask: " if language == "fr" else "")
+    source = models.model(tmp_path / "ours", "encoder", Usage("pairs", 9, vectors=form))
+    front, body = card(convert(source, tmp_path / "out", "hf", *(["--language", language] if language else [])))
+    first = {"": "How is a commit undone?", "fr": "Quand la bibliothèque ouvre-t-elle ?"}.get(language)
+    assert [entry["source_sentence"] for entry in front.get("widget", [])] == ([first] if first else [])
+    assert "''" not in body and ("The prefix of a query is 'ask: '." in body) == (language == "fr")
+    assert f'model.encode("{first or "QUERY"}", prompt_name="query")' in body and "pip install sentence-transf" in body
+
+
+@pytest.mark.parametrize("to_format", ["hf", "paddlenlp"])
+def test_a_reader_needs_neither_the_checkout_nor_its_environment(pretrained, tmp_path, to_format):
+    _, body = card(convert(pretrained, tmp_path / "out", to_format))
+    assert ".venv" not in body and "run_predict.py" not in body and "bert-on-paddle predict out" in body
+    assert "`pip install .` in its checkout" in body
+
+
+@pytest.mark.parametrize(("entropy", "warns"), [(2.2, True), (2.25, True), (2.26, False), ("high", False)])
+def test_a_model_above_the_unigram_entropy_is_warned_of(pretrained, tmp_path, entropy, warns):
+    """Its lowest held-out loss is 2.25 nats."""
+    summary = pretrained.parents[2] / "phase1" / "summary.json"
+    summary.write_text(json.dumps({**json.loads(summary.read_text()), "unigram_entropy": entropy}))
+    _, body = card(convert(pretrained, tmp_path / "out", "hf"))
+    assert ("Warning: this model has not learned to use context" in body) == warns
+    assert not warns or f"2.25 nats, their unigram entropy {entropy:.2f}" in body
 
 
 def test_paddlenlp_gets_the_tokens_of_a_bpe_from_transformers(tmp_path, capsys):

@@ -83,13 +83,13 @@ class TaggedDataSettings(TaskDataSettings):
     word_column: int = Field(0, description="column of the word, from 0; -1 is the last; of CoNLL-U 1")
     tag_column: int = Field(-1, description="column of the tag; of CoNLL-U also NER=TAG in MISC")
     tag_scheme: Literal["iob1", "iob2", "iobes"] | None = Field(
-        None, description="tag scheme of the files; none: detected, and IOB2 for --do-predict, which reads no tags"
+        None, description="tag scheme of the files (default: detected; IOB2 for --do-predict, which reads no tags)"
     )
     document_context: bool = Field(False, description="read each sentence with its neighbours in the document")
     window_overlap: int | None = Field(
         None,
         ge=0,
-        description="tokens that neighbouring windows of a long sentence share on each side; none: a quarter",
+        description="tokens that neighbouring windows of a long sentence share on each side (default: a quarter)",
     )
 
     @model_validator(mode="after")
@@ -146,6 +146,10 @@ ENTRY = EntryPoint(
     config_class=TaggingConfig,
     task=_TASK,
     recipes=NER_RECIPES,
+    examples=(
+        "--from-pretrained-params bert-base-cased --do-train --train-file train.conll --do-eval --eval-file dev.conll",
+        "--from-pretrained-params results/ner --do-predict --predict-file new.conll --output-dir results/new",
+    ),
     inquiries=inquiries(_TASK),
     rules=(Rule(implies=_implied),),
     usage="[--config RECIPE] --from-pretrained-params WEIGHTS --do-train --train-file FILE --do-eval --eval-file FILE",

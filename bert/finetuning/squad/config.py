@@ -190,6 +190,10 @@ ENTRY = EntryPoint(
     "[--predict-file FILE] [--interactive] [flags]",
     description="Fine-tune BERT to answer questions on SQuAD 1.1 or 2.0, score it, use it.",
     aliases={"batch_size": ["--train-batch-size"]},
+    examples=(
+        "--from-pretrained-params bert-base-uncased --do-train --train-file train-v1.1.json",
+        "--from-pretrained-params results/squad --do-eval --predict-file dev-v1.1.json --output-dir results/dev",
+    ),
     inquiries=inquiries(_TASK),
     default_model=DEFAULT_MODEL,
     rules=(Rule(implies=_implied),),
