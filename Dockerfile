@@ -67,6 +67,7 @@ RUN useradd --create-home --uid 10001 bert && chmod 1777 /home/bert \
 WORKDIR /workspace/bert
 COPY LICENSE README.md pyproject.toml uv.lock run.sub *.py ./
 COPY scripts scripts
+COPY docs docs
 COPY data data
 COPY bert bert
 RUN ln -s /opt/venv .venv

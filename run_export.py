@@ -1,4 +1,4 @@
-"""Export a BERT: Paddle Inference, ONNX, OpenVINO, Triton, Hugging Face or PaddleNLP; bert/inference/README.md."""
+"""Export a BERT: Paddle Inference, ONNX, OpenVINO, Triton, Hugging Face or PaddleNLP; docs/howto/export.md."""
 
 import sys
 

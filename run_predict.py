@@ -1,4 +1,4 @@
-"""Use a trained model: fill masks, make vectors, answer, classify, tag. See `--help` and bert/inference/README.md."""
+"""Use a trained model: fill masks, make vectors, answer, classify, tag. See `--help` and docs/howto/predict.md."""
 
 import sys
 

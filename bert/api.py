@@ -1,4 +1,4 @@
-"""The public functions, as bert/package/README.md shows them: what the commands do, from Python and in notebooks.
+"""The public functions, as docs/howto/python.md shows them: what the commands do, from Python and in notebooks.
 
 `load_model`, `predict`, `encode` and `fill_mask` load the model into this process. The other functions run their
 commands in processes of their own: a training has several ranks, and can be stopped and resumed.

@@ -175,6 +175,7 @@ class PretrainSettings(TypedDict, total=False):
     whole_word_masking: bool | None
     wikipedia_source: Path | str | None
     word_segmenter: str | None
+    words: Any
 
 
 class ClassifySettings(TypedDict, total=False):
@@ -210,6 +211,7 @@ class ClassifySettings(TypedDict, total=False):
     end_learning_rate: float | None
     epochs: float | None
     epsilon: float | None
+    equal_letters: bool | None
     eval: Path | str | None
     eval_file: Path | str | None
     eval_freq: int | None

@@ -1,4 +1,4 @@
-"""Commands that download, import, preprocess and inspect text; README.md lists them.
+"""Commands that download, import, preprocess and inspect text; docs/howto/data.md shows them.
 
 Each module directly in this folder is a command; the packages below do the work. Paddle is not imported.
 """

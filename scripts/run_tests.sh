@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lint, types, shell scripts and tests.
+# Lint, types, shell scripts, the site of docs/ and tests.
 #   bash scripts/run_tests.sh                           lint, types and the quick tests: run it on every change
 #   bash scripts/run_tests.sh --long                    the long tests, and every command of the documents
 #   bash scripts/run_tests.sh --nightly                 what the gate leaves out: installations, repeated faults
@@ -82,8 +82,9 @@ case "${suite}" in
     ruff check .
     ruff format --check .
     shellcheck --external-sources run.sub scripts/*.sh scripts/docker/*.sh scripts/configs/*.sh data/*.sh .ci/run
-    types="$(mktemp)"
-    trap 'rm -f "${types}"' EXIT
+    types="$(mktemp)" site="$(mktemp -d)"
+    trap 'rm -rf "${types}" "${site}"' EXIT
+    "${PYTHON}" -m mkdocs build --strict --quiet --site-dir "${site}" || code=1
     mypy >"${types}" 2>&1 & # beside the tests, which leave a core idle while they start and end
     checking=$!
     quick_tests || code=$?

@@ -9,7 +9,7 @@
 
 REPOSITORY="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 # shellcheck disable=SC2034 # extras of the tests
-TESTS="train paddle serve onnx openvino chinese segmentation office dask lddl tensorboard mlflow test check"
+TESTS="train paddle serve onnx openvino chinese segmentation office dask lddl tensorboard mlflow docs test check"
 [[ " $* " == *" --help "* || " $* " == *" -h "* ]] && IS_HELP=true || IS_HELP=false # of the script that sources this one
 export PYTHONUTF8=1 # paths and text are UTF-8, whatever the locale
 # shellcheck source=scripts/packages.sh

@@ -1,18 +1,25 @@
-"""The documents (README.md, CONTRIBUTING.md and a README.md beside the code) are true.
+"""The documents (README.md, CONTRIBUTING.md, docs/ and a README.md in each folder of the code) are true.
 
-Links, files, modules and flags that they name exist. tests/documents/ runs each command as a newcomer would.
+Links, files, modules and flags that they name exist; figures are in the records; sentences of pages for users are
+short. tests/documents/ runs each command as a newcomer would.
 """
 
 import ast
+import inspect
 import re
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from bert import REPOSITORY
+import pytest
+
+from bert import REPOSITORY, api, api_settings
+from docs import drawings, results
+from tests.benchmarks.published_throughput import TABLES
 from tests.documents import document
 from tests.support.documents import COMMANDS, FENCE, FOLDERS, TEXTS, commands
+from tests.test_layers import ORDER
 
 
 def test_each_command_is_typed_by_one_test():
@@ -68,8 +75,12 @@ def defined() -> tuple[set[str], set[str]]:
 
 
 def each(wrong: Callable[[str], list[str]]) -> dict[str, list[str]]:
-    """What is wrong in each document, where something is. The page of changes may name what was removed."""
-    names = [name for name in TEXTS if name != "CHANGELOG.md" or wrong is dead_links]
+    """What is wrong in each document, where something is.
+
+    The page of changes and the lab books (tests/research) may name what was removed since.
+    """
+    dated = ("CHANGELOG.md", "tests/research/")
+    names = [name for name in TEXTS if not name.startswith(dated) or wrong is dead_links]
     return {name: found for name in names if (found := wrong(name))}
 
 
@@ -97,7 +108,7 @@ def missing_files(name: str) -> list[str]:
     missing = []
     for passage in passages(TEXTS[name]):
         rooms = [REPOSITORY / room for room in re.findall(r"`((?:bert|data|tests|scripts)/[\w/]*)`", passage)]
-        bases = [REPOSITORY, (REPOSITORY / name).parent, *rooms]
+        bases = [REPOSITORY, REPOSITORY / "scripts", (REPOSITORY / name).parent, *rooms]
         spans = [passage] if passage in COMMANDS else code_spans(passage)
         for word in re.findall(r"[\w./*-]+", " ".join(spans)):
             is_ours = word.startswith(tuple(f"{folder}/" for folder in FOLDERS))
@@ -154,7 +165,8 @@ def test_the_map_shows_every_room():
         path.parent
         for path in [*(REPOSITORY / "bert").glob("*/__init__.py"), *(REPOSITORY / "data").glob("*/__init__.py")]
     }
-    assert [room for room in rooms if f"`{room.relative_to(REPOSITORY)}/`" not in TEXTS["README.md"]] == []
+    text = TEXTS["docs/explanation/architecture.md"]
+    assert [room for room in rooms if f"`{room.relative_to(REPOSITORY)}/`" not in text] == []
 
 
 def test_the_fault_matrix_shows_every_row():
@@ -163,7 +175,7 @@ def test_the_fault_matrix_shows_every_row():
 
 
 def test_no_command_of_the_afternoon_needs_more_than_three_flags():
-    lines = commands(TEXTS["scripts/AFTERNOON.md"])
+    lines = commands(TEXTS["docs/tutorials/afternoon.md"])
     assert lines and len(lines) == len(set(lines))
     assert [line for line in lines if len(re.findall(r"(?<!\S)--\w", line)) > 3] == []
 
@@ -171,3 +183,171 @@ def test_no_command_of_the_afternoon_needs_more_than_three_flags():
 def test_every_documented_visualdl_command_is_without_telemetry():
     lines = [line for text in TEXTS.values() for line in text.splitlines() if "visualdl" in line and "--logdir" in line]
     assert lines and all("--disable-telemetry" in line for line in lines), lines
+
+
+# Variables and packages
+
+_VARIABLE = re.compile(r"\bBERT_[A-Z]+(?:_[A-Z]+)*\b")
+# Variables that our commands set for the processes that they start. BERT_MODEL is a part of a path.
+_OF_OUR_PROCESSES = {
+    "BERT_CALLER",
+    "BERT_COMMAND_STARTED",
+    "BERT_EXIT_CODE_FILE",
+    "BERT_FULL_FAULTS",
+    "BERT_LAUNCHER",
+    "BERT_MODEL",
+    "BERT_QUIET_COUNTS",
+    "BERT_QUIET_STEPS",
+    "BERT_STOPPED_BY",
+    "BERT_WITHHELD",
+}
+
+
+def test_the_page_of_variables_names_those_that_the_code_reads():
+    files = [*REPOSITORY.glob("*.py"), REPOSITORY / "run.sub", REPOSITORY / "Dockerfile"]
+    files += [path for room in ("bert", "data", "scripts") for path in (REPOSITORY / room).rglob("*.py")]
+    files += (REPOSITORY / "scripts").rglob("*.sh")
+    named = {name for path in files for name in _VARIABLE.findall(path.read_text(encoding="utf-8"))}
+    assert named >= _OF_OUR_PROCESSES
+    assert set(_VARIABLE.findall(TEXTS["docs/reference/environment.md"])) == named - _OF_OUR_PROCESSES
+
+
+def test_the_page_of_security_names_the_packages_that_are_held_back():
+    """And what is known against them, as `bash scripts/sbom.sh` prints it."""
+    script = (REPOSITORY / "scripts/sbom.sh").read_text(encoding="utf-8")
+    rows = [row.split(" | ") for row in re.findall(r"^\| ([^-|].*) \|$", script, re.M)][1:]
+    shown = {row.split(" | ")[0]: row for row in re.findall(r"^\| ([^-|].*) \|$", TEXTS["docs/privacy.md"], re.M)}
+    weak = [row for row in rows if row[2] != "nothing known"]
+    assert len(weak) >= 4 and "numpy, protobuf and setuptools are held back" in TEXTS["docs/privacy.md"]
+    assert {row[0] for row in rows} - {row[0] for row in weak} == {"numpy", "protobuf", "setuptools"}
+    for package, version, known, *_ in weak:
+        identities = re.findall(r"CVE-[\d-]+|`[^`]+`", known)
+        assert [part for part in (version, *identities) if part not in shown[package]] == []
+
+
+# Pictures
+
+
+def test_the_drawings_are_those_of_the_script():
+    """`python docs/drawings.py` makes them again."""
+    for name, draw in drawings.DRAWINGS.items():
+        assert (REPOSITORY / "docs/pictures" / name).read_text(encoding="utf-8") == draw(), name
+
+
+def test_the_drawing_of_the_layers_has_every_room_in_its_order():
+    position = {name.replace(".", "/"): number for number, name in enumerate(ORDER)}
+    position |= {"program.py": position["program"], "run_*.py": position["entry points"]}
+    layers = [
+        [position.get(room, position.get(room.removesuffix(".py"))) for room in rooms]
+        for _, _, rooms in drawings.LAYERS
+    ]
+    shown = {number for layer in layers for number in layer}
+    packages = {name for name in position if (REPOSITORY / name / "__init__.py").is_file() and name != "bert"}
+    assert {name for name in packages if position[name] not in shown} == set()
+    for upper, lower in zip(layers, layers[1:], strict=False):
+        assert min(upper) > max(lower), "imports point down"
+
+
+# Results
+
+
+def test_the_page_of_results_is_what_its_script_makes():
+    """`python docs/results.py` makes it again."""
+    assert TEXTS["docs/results.md"] == results.page()
+
+
+@pytest.mark.parametrize("subject", [name for name in results.SUBJECTS if name != "planner"])
+def test_each_result_stands_in_the_file_with_its_details(subject):
+    """The figure and its baseline are in the quoted words, and these are in the file."""
+    for row in results.subject(subject)["rows"]:
+        details = (REPOSITORY / row["details"]).read_text(encoding="utf-8")
+        assert [quote for quote in row["evidence"] if quote not in details] == [], row["what"]
+        quotes = " ".join(row["evidence"])
+        if "baseline_details" in row:
+            assert row["baseline_evidence"] in (REPOSITORY / row["baseline_details"]).read_text(encoding="utf-8")
+            quotes += row["baseline_evidence"]
+        is_known = row["baseline_name"] in ("chance", "unigram entropy") and row["baseline"] in ("50", "0")
+        assert row["value"] in quotes and (is_known or row["baseline"] in quotes), row["what"]
+
+
+def test_published_figures_are_recorded_throughputs_of_nvidia():
+    throughputs = {f"{figure:,.0f}" for table in TABLES for figure in table.figures().values()}
+    rows = [row for row in results.subject("planner")["rows"] if row["unit"] == "sequences/s"]
+    assert len(rows) == 5 and {row["published"] for row in rows} <= throughputs
+
+
+def numbers(text: str) -> set[str]:
+    """Numbers as they are written, without the names and paths in backticks."""
+    return set(re.findall(r"(?<![\w.-])\d[\d,]*(?:\.\d+)?(?![\w-])", re.sub(r"`[^`]*`", "", text)))
+
+
+SOURCES = ("command", "commit", "date", "details", "evidence", "baseline_details", "baseline_evidence")
+
+
+@pytest.mark.parametrize(
+    ("page", "head"), [("docs/choose.md", "|"), ("README.md", "| measured |")], ids=["choose", "README"]
+)
+def test_figures_of_tables_are_recorded(page, head):
+    """Of README.md only the table of results."""
+    subjects = [results.subject(name) for name in results.SUBJECTS]
+    rows = [row for subject in subjects for row in [*subject["rows"], *subject.get("plans", [])]]
+    figures = [subject["text"] for subject in subjects]
+    figures += [str(text) for row in rows for field, text in row.items() if field not in SOURCES]
+    known = {number for text in figures for number in re.findall(r"\d[\d,]*(?:\.\d+)?", text)}
+    tables = re.findall(r"(?:^\|.*\n)+", without_fences(TEXTS[page]), re.M)
+    shown = set().union(*(numbers(table) for table in tables if table.startswith(head)))
+    assert shown and shown - known == set()
+
+
+def test_the_example_of_the_readme_calls_public_functions():
+    """tests/test_package.py runs the same functions, as docs/howto/python.md shows them."""
+    (example,) = [block for language, block in FENCE.findall(TEXTS["README.md"]) if language == "python"]
+    for node in ast.walk(ast.parse(example)):
+        if isinstance(node, ast.ImportFrom):
+            assert node.module == "bert.api" and {name.name for name in node.names} <= {*api.__all__}
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in api.__all__:
+            function = inspect.signature(getattr(api, node.func.id)).parameters
+            settings = {*function, *api_settings.ClassifySettings.__annotations__}
+            assert {keyword.arg for keyword in node.keywords} <= settings
+
+
+# Sentences
+
+LONGEST_SENTENCE, MOST_CODE = 25, 5  # words; pieces of code, beyond which a sentence is a list of names
+BANNED = ("those of", "that of", "is said", "as they say", "own text", "words alone", "anew")
+USER_PAGES = sorted(name for name in TEXTS if name == "README.md" or name.startswith("docs/"))
+
+
+def sentences(text: str) -> list[str]:
+    """Of paragraphs and items of lists, each piece of code as one word; without tables, headings and lists of flags."""
+    prose = re.sub(r"`[^`]*`", "CODE", re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", without_fences(text)))
+    lines = ["" if re.match(r"[|#]|<!--", line) else line for line in prose.splitlines()]
+    passages = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", "\n".join(lines))
+    items = [" ".join(re.sub(r"^\s*(?:[-*]|\d+\.) ", "", passage).split()) for passage in passages]
+    items = [item for item in items if item and not item.startswith("CODE")]
+    found = [sentence for item in items for sentence in re.split(r"(?<=[.!?])(?:\*\*)? +(?=[A-Z0-9*\"'(])", item)]
+    return [sentence for sentence in found if sentence.count("CODE") <= MOST_CODE]
+
+
+def num_words(sentence: str) -> int:
+    return len([word for word in sentence.split() if re.search(r"\w", word)])
+
+
+def test_sentences_are_found():
+    text = "# A heading\n\nTwo words. See [the page](x.md) and `a b`!\n\n- `--flag`: a flag\n- An item\n\n| a | b |\n"
+    assert sentences(text) == ["Two words.", "See the page and CODE!", "An item"]
+    assert [num_words(sentence) for sentence in sentences(text)] == [2, 5, 2]
+
+
+@pytest.mark.parametrize("page", USER_PAGES)
+def test_sentences_of_pages_for_users_are_short(page):
+    long = [sentence for sentence in sentences(TEXTS[page]) if num_words(sentence) > LONGEST_SENTENCE]
+    assert [f"{num_words(sentence)} words: {sentence}" for sentence in long] == []
+
+
+@pytest.mark.parametrize("page", USER_PAGES)
+def test_pages_for_users_have_no_banned_phrase(page):
+    prose = re.sub(r"`[^`]*`", "", without_fences(TEXTS[page]))
+    lines = [" ".join(part.split()) for part in re.split(r"\n\n|\n(?=[|]|\s*(?:[-*]|\d+\.) )", prose)]
+    found = [(phrase, line) for line in lines for phrase in BANNED if re.search(rf"\b{phrase}\b", line, re.I)]
+    assert found == []

@@ -18,7 +18,7 @@ from tests.newcomer.folders import documents
 from tests.support import corpora, foreign
 from tests.support.fake_hub import tiny_model
 
-README = (REPOSITORY / "bert/package/README.md").read_text(encoding="utf-8")
+README = (REPOSITORY / "docs/howto/python.md").read_text(encoding="utf-8")
 USERS_MODULES = {"bert", "data.py", "program.py"}
 PADDLE_3 = importlib.metadata.version("paddlepaddle").startswith("3.")
 EXAMPLES = REPOSITORY / "data/examples"

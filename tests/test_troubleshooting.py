@@ -1,4 +1,4 @@
-"""TROUBLESHOOTING.md has a remedy for each error, and what the program prints where that is cheap to see."""
+"""docs/troubleshooting.md has a remedy for each error, and what the program prints where that is cheap to see."""
 
 import re
 
@@ -8,7 +8,7 @@ from bert import REPOSITORY
 from bert.commands.__main__ import main
 from bert.exit_codes import BAD_INPUT
 
-PAGE = (REPOSITORY / "scripts/TROUBLESHOOTING.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs/troubleshooting.md").read_text(encoding="utf-8")
 ROWS = [row.split(" | ") for row in re.findall(r"^\| (`.*) \|$", PAGE, re.M)]
 MESSAGES = [re.match(r"`([^`]+)`", row[0])[1] for row in ROWS]
 

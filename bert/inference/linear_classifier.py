@@ -30,6 +30,9 @@ class LinearClassifier(Classifier):
         super().__init__(opened, batch_size=batch_size)
         self._model = model
 
+    def encode(self, texts: Sequence[str], input_type: str = "passage") -> np.ndarray:
+        raise ValueError(f"{self.opened.path} makes no vectors: it is a kept baseline; use a model with a network")
+
     def logits(self, requests: Sequence[Request]) -> np.ndarray:
         self.num_read += len(requests)
         self.num_truncated += sum(len(" ".join(texts)) > self._model.characters for texts in requests)

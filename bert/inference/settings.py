@@ -17,7 +17,7 @@ def refuse_address(model: object) -> None:
     if "://" in str(model):
         raise ValueError(
             f"{model} is an address, not a model; ask a server with curl or the client of ten lines in "
-            "bert/serving/README.md, or name the folder of a model or a published name"
+            "docs/howto/serve.md, or name the folder of a model or a published name"
         )
 
 

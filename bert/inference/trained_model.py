@@ -137,8 +137,8 @@ class TrainedModel:
         checked = checked_texts(list_of_texts(texts))
         if not self.opened.can_encode():
             raise ValueError(
-                f"{self.opened.path} makes no vectors: it is a kept baseline, or an export of {HEADS[self.task].noun} "
-                "without the outputs of encoder; use a checkpoint, or export it with --task encoder"
+                f"{self.opened.path} is an export of {HEADS[self.task].noun} without the outputs of encoder; use a "
+                "checkpoint, or export it with --task encoder"
             )
         if not checked:
             return np.zeros((0, self.opened.hidden_size), "float32")

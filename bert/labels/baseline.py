@@ -18,6 +18,7 @@ from bert.labels.schema import LabelSchema
 from bert.labels.split import row_folds, row_groups
 from bert.randomness import permutation, stream_key
 from bert.reporting.comparison import Metrics, verdict
+from bert.tokenization.equal_letters import normal_form
 from bert.training.interruption import beat
 
 logger = logging.getLogger(__name__)
@@ -120,7 +121,8 @@ def _learned(
     from sklearn.feature_extraction.text import TfidfVectorizer  # as below: only a rank that compares loads it
 
     texts, others = (
-        [" ".join(row)[: limits.characters] for row in zip(*some.texts, strict=True)] for some in (training, held_out)
+        [normal_form(" ".join(row)[: limits.characters]) for row in zip(*some.texts, strict=True)]
+        for some in (training, held_out)
     )
     order, columns = permutation(stream_key(seed, "baseline"), len(texts)), max(len(schema.labels or ()), 8)
     rows = order[np.cumsum([len(texts[row]) for row in order]) * columns <= limits.work]

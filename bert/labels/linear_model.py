@@ -18,11 +18,13 @@ from scipy.special import expit
 from bert.conversion.untrusted_files import ConversionError, read_json
 from bert.conversion.usage import LINEAR_MODEL_FILE
 from bert.files import checksum_of, checksum_of_file, write_atomically
+from bert.tokenization.equal_letters import normal_form, word_pattern
 
 METHODS: dict[str, dict[str, Any]] = {  # settings of scikit-learn's TfidfVectorizer
-    "words alone": {"ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"},
+    "words alone": {"ngram_range": (1, 2), "token_pattern": word_pattern()},
     "characters alone": {"ngram_range": (2, 5), "analyzer": "char_wb"},
 }
+_OLD_WORDS = {"token_pattern": r"(?u)\b\w+\b"}  # which cuts at marks, as the vowels of Hindi are
 ARRAYS_FILE = "linear_model.safetensors"
 
 
@@ -40,6 +42,7 @@ class LinearTextModel:
             of the training had, or none.
         classes: int64, the classes of `labels` that the training had; k of them, or two.
         num_labels: of the task; 1 for a regression.
+        equal_letters: it reads texts in their normal form, and words with their marks; older ones do not.
     """
 
     method: str
@@ -50,6 +53,7 @@ class LinearTextModel:
     intercepts: np.ndarray
     classes: np.ndarray
     num_labels: int
+    equal_letters: bool = True
 
     @classmethod
     def of(cls, method: str, characters: int, vectorizer: Any, estimator: Any, num_labels: int) -> "LinearTextModel":
@@ -68,13 +72,17 @@ class LinearTextModel:
         """scikit-learn's own, with these features."""
         from sklearn.feature_extraction.text import TfidfVectorizer  # here: it loads slowly
 
-        vectorizer = TfidfVectorizer(**METHODS[self.method], sublinear_tf=True, vocabulary=self.ngrams)
+        form = METHODS[self.method]
+        if not self.equal_letters and "token_pattern" in form:
+            form = form | _OLD_WORDS
+        vectorizer = TfidfVectorizer(**form, sublinear_tf=True, vocabulary=self.ngrams)
         vectorizer.idf_ = self.idf
         return vectorizer
 
     def read(self, texts: Iterable[Sequence[str]]) -> list[str]:
         """One text for each text or pair of texts: they are joined, and their ends are cut."""
-        return [" ".join(row)[: self.characters] for row in texts]
+        read = [" ".join(row)[: self.characters] for row in texts]
+        return [*map(normal_form, read)] if self.equal_letters else read
 
     def sums(self, texts: Sequence[str]) -> np.ndarray:
         """float64 [m, k] of m texts: what scikit-learn calls the decision function."""
@@ -112,7 +120,8 @@ class LinearTextModel:
             "classes": self.classes,
         }
         content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
-        facts = {"method": self.method, "characters": self.characters, "num_labels": self.num_labels}
+        names = ("method", "characters", "num_labels", "equal_letters")
+        facts: dict[str, Any] = {name: getattr(self, name) for name in names}
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / ARRAYS_FILE, content)
         facts |= {"checksum": checksum_of(content)}
@@ -142,6 +151,7 @@ class LinearTextModel:
                 arrays["intercepts"],
                 arrays["classes"],
                 facts["num_labels"],
+                bool(facts.get("equal_letters", False)),
             )
             model._check()
         except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:

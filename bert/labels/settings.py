@@ -167,7 +167,7 @@ def inferred(values: Mapping[str, Any]) -> Settings:
 
 
 def _of_small_modern(values: Mapping[str, Any]) -> Settings:
-    """What was measured to suit the small models of own text: MEASUREMENTS.md of fine-tuning.
+    """What was measured to suit the small models of own text: tests/research/finetuning.md.
 
     Few lines say of which class a word is, and few updates of a low rate leave rare words where they were; dropout
     keeps the layers from learning lines by heart. Models from before they pooled means are trained as they were.

@@ -27,7 +27,7 @@ PRECISIONS = {  # the names that NVIDIA's scripts have for them
 }
 POSITIONAL_PLAN = "positional arguments"  # the name of their plan
 _FIRST_WORDS = 6  # one of which is the precision in every script of NVIDIA's that has one
-FLAGS_INSTEAD = "pass flags (scripts/COMING_FROM_NVIDIA.md lists them)"
+FLAGS_INSTEAD = "pass flags (docs/from_nvidia.md lists them)"
 
 
 class Positional(NamedTuple):

@@ -3,8 +3,8 @@
 From random ones a small model learns how frequent words are, and stays there until it has found that a word's
 neighbours tell most about it. Here queries and keys of the first layers have a part that depends on nothing but the
 position, so that a head's scores are largest for the token before, or after. All of it can be unlearned. Its value:
-MEASUREMENTS.md of bert/own_text (ModernBERT) and bert/pretraining (BERT). The idea of drawing weights that act like
-trained ones is of Trockman & Kolter (2023).
+your_text.md (ModernBERT) and pretraining.md (BERT) in tests/research. The idea of drawing weights that act like trained
+ones is of Trockman & Kolter (2023).
 """
 
 import math

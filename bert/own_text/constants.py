@@ -1,7 +1,7 @@
 """The constants of the rules for own text, each with its source. `rules.py` applies them.
 
 "anchor" marks a value that a shipped or published recipe has; the table of what was measured between the anchors
-stands in MEASUREMENTS.md of this package.
+stands in tests/research/your_text.md.
 """
 
 import dataclasses
@@ -71,33 +71,33 @@ VOCABULARY_BY_WORDS: tuple[tuple[float, int], ...] = (
 )
 CHARACTERS_PER_TOKEN = {2_048: 4.0, 4_096: 4.5, 8_192: 4.8, 16_384: 5.1, 30_528: 5.3}  # English, measured to 4,096
 # Lengths are mixed from the first update, so that all positions are trained and short texts are known too: this share
-# of the samples has a random length up to the longest, the rest the longest. Measured: MEASUREMENTS.md.
+# of the samples has a random length up to the longest, the rest the longest. Measured: tests/research/your_text.md.
 SHORT_SHARE = 1.0
 # Of the longest length, means of such samples of 128: all tokens, and those of the text itself, which exclude special
 # tokens, what is cut from long pairs, and random next sentences.
 FILLED_BY_A_SAMPLE, USED_BY_A_SAMPLE = 0.59, 0.444
 
 # Of models that begin anew, on the same sentence pairs: next sentences are not learned. Measured: the table in
-# MEASUREMENTS.md. Weights that are given keep BERT's objective, and with it their pooler.
+# tests/research/your_text.md. Weights that are given keep BERT's objective, and with it their pooler.
 OBJECTIVE, MASKED_SHARE = "mlm", 0.25
-# The block on CPUs; measured: "ModernBERT's block" in MEASUREMENTS.md of pre-training. Nobody has run it on a GPU.
+# The block on CPUs; measured: "ModernBERT's block" in tests/research/pretraining.md. Nobody has run it on a GPU.
 CPU_MODEL_TYPE = "modernbert"
 # The three smallest models have AdamW with that block; larger ones, of which nothing was measured, LAMB. AdamW's rate
 # with so many tokens an update at width 128, otherwise inversely by the width; its batch, times LAMB's. Measured, as is
-# how this block begins: "Optimizer" in MEASUREMENTS.md.
+# how this block begins: "Optimizer" in tests/research/your_text.md.
 ADAMW_RATE, ADAMW_BATCH_TOKENS, ADAMW_BATCH = 3e-3, round(16 * 128 * FILLED_BY_A_SAMPLE), 0.5
 # The rate grows with the batch to 32 such sequences. Four layers at 1.4 times that are worse for labels, though their
-# masked words are better: "Depth" in MEASUREMENTS.md of fine-tuning.
+# masked words are better: "Depth" in tests/research/finetuning.md.
 MOST_ADAMW_GROWTH = 2**0.5
 
 # Tokens that training reads for each parameter of the layers: 20 balances size and time (Hoffmann et al., 2022).
 # anchor: the quickstart's first recipe read 19; that of now reads 33. Four layers that read 9 guess masked words better
-# on two texts of four, and are worse for labels: "Depth" in MEASUREMENTS.md of fine-tuning.
+# on two texts of four, and are worse for labels: "Depth" in tests/research/finetuning.md.
 TOKENS_PER_PARAMETER = 20.0
 # Tokens of text for each of those parameters: with fewer, EPOCHS do not bring enough; a rule of thumb.
 TEXT_TOKENS_PER_PARAMETER = 0.4
 EPOCHS = 40.0  # most passes over the text that still pay; BERT made about 40 (Devlin et al., 2019)
-LITTLE_TEXT = 100_000  # tokens; with fewer a language is hardly learned, and no loss can be expected (MEASUREMENTS.md)
+LITTLE_TEXT = 100_000  # tokens; below it no loss can be expected (tests/research/your_text.md)
 DROPOUT_FROM_EPOCHS = 20.0  # below it dropout only slows small models down; anchor: the quickstart has none
 DROPOUT = 0.1  # Devlin et al., 2019
 DROPOUT_COST = 1.16  # times the time of an update of a small model on a CPU; measured for the quickstart
@@ -118,7 +118,7 @@ MOST_RATE = 1e-2  # whatever the batch
 
 # Continued pre-training: AdamW with 1e-4 at 256 sequences (Gururangan et al., 2020, task-adaptive), by the root of the
 # batch 5e-5 at 64, which is BERT's fine-tuning range. A masked-LM head that is made anew needs ten times as much; the
-# encoder behind it forgets with 5e-4: "MiniLM adapted" in MEASUREMENTS.md of fine-tuning.
+# encoder behind it forgets with 5e-4: "MiniLM adapted" in tests/research/finetuning.md.
 CONTINUED_RATE, CONTINUED_BATCH_TOKENS = 1e-4, round(256 * 128 * _FILLED)
 NEW_HEAD_RATE, RATE_BELOW_A_NEW_HEAD = 1e-3, 1e-4  # whatever the batch
 CONTINUED_LENGTH = {"cpu": 256, "gpu": 512}

@@ -1,6 +1,6 @@
 """What held-out loss to expect of a small model after so many updates, and whether one is early or late.
 
-Measured: "What to expect" in bert/own_text/MEASUREMENTS.md. The loss falls below the unigram entropy with the logarithm
+Measured: "What to expect" in tests/research/your_text.md. The loss falls below the unigram entropy with the logarithm
 of the sum of the learning rates, whatever the text, its vocabulary and the batch.
 """
 

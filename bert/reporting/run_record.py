@@ -10,7 +10,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bert.config.plain_yaml import plain_yaml
 from bert.files import json_of
 
 METRICS_FILE, CONFIG_FILE, SUMMARY_FILE, LOG_FILE = "metrics.jsonl", "config.yaml", "summary.json", "log.jsonl"
@@ -110,6 +109,8 @@ def read_run(directory: Path, name: str) -> RunRecord:
     """Read a folder of a run. Damaged files are listed among the complaints and never raise."""
     complaints: list[str] = []
     training, held_out = read_metrics(directory / METRICS_FILE, complaints)
+    from bert.config.plain_yaml import plain_yaml  # a rank reads no record
+
     settings = _mapping(directory / CONFIG_FILE, plain_yaml, complaints)
     summary = _mapping(directory / SUMMARY_FILE, json_of, complaints)
     scores = _mapping(directory / SCORES_FILE, json_of, complaints) if (directory / SCORES_FILE).is_file() else {}

@@ -7,13 +7,12 @@ make that of other libraries ten times slower. `without_forms` turns them into l
 """
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 from unicodedata import category, normalize
 
-import numpy as np
-
-if TYPE_CHECKING:  # the library is loaded where a text is tokenised
+if TYPE_CHECKING:  # both are loaded where a text is tokenised
+    import numpy as np
     from tokenizers.normalizers import Normalizer
 
 UNSEEN = "\u00ad\u2060\ufeff"  # soft hyphen, word joiner, byte order mark inside a text: no part of a word
@@ -51,13 +50,15 @@ def without_forms(text: str) -> str:
     return _RULELESS.sub(lambda form: _letters(form[0]), text)
 
 
-def may_have_forms(text: np.ndarray) -> bool:
+def may_have_forms(text: "np.ndarray") -> bool:
     """Whether `without_forms` may change a text: UTF-8, uint8 [n]."""
-    return _MAY_BE_RULELESS.search(text) is not None
+    return _MAY_BE_RULELESS.search(text.data) is not None
 
 
-def written_characters(text: str) -> np.ndarray:
+def written_characters(text: str) -> "np.ndarray":
     """int64 [n + 1]: of each character of `without_forms(text)`, the character of the text that it is from; its end."""
+    import numpy as np
+
     lengths = [len(_letters(character)) if _RULELESS.match(character) else 1 for character in text]
     return np.append(np.repeat(np.arange(len(text)), lengths), len(text))
 
@@ -84,8 +85,18 @@ def equalizing(*, lowercase: bool) -> "list[Normalizer]":
     return [*ligatures, NFC(), *([Replace(Regex(_FINAL_SIGMA), "ς")] if lowercase else [])]
 
 
-def struck(text: np.ndarray) -> np.ndarray:
+@cache
+def word_pattern() -> str:
+    r"""Regular expression of a word with the marks on its letters, which \w lacks: vowels of Hindi, accents."""
+    codes = (*range(0x300, 0x3100), *range(0xA66F, 0xAC00), *range(0xFB1E, 0xFE30))  # where the BMP has marks
+    marks = "".join(chr(code) for code in codes if category(chr(code))[0] == "M")
+    return rf"\w[\w{marks}\u200c\u200d]*"
+
+
+def struck(text: "np.ndarray") -> "np.ndarray":
     """UTF-8, uint8 [n], with a stroke and <, = or > before it as one letter, in the same bytes."""
+    import numpy as np
+
     content = text.tobytes()
     if _STROKE not in content:
         return text
@@ -94,12 +105,14 @@ def struck(text: np.ndarray) -> np.ndarray:
     return np.frombuffer(content, np.uint8)
 
 
-def with_marks(text: str, spans: Any) -> np.ndarray:
+def with_marks(text: str, spans: Any) -> "np.ndarray":
     """int [n, 2], first characters of tokens and one past their last, with the marks that NFC joined to the last.
 
     Args:
         text: of the tokens, in the order of `spans`.
     """
+    import numpy as np
+
     spans = np.array(spans, np.int64).reshape(-1, 2)
     if normalize("NFC", text) == text:
         return spans

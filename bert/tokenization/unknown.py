@@ -1,26 +1,24 @@
 """How many unknown tokens a training may have: one limit for every command that trains."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from bert.tokenization.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # not for --help
     import numpy as np
 
 MOST_UNKNOWN_TO_TRAIN = 0.1  # share of the tokens; more of them leave too little to learn from
 _FRAME = ("[PAD]", "[CLS]", "[SEP]")
 
 
-def refuse_unknown(ids: np.ndarray, vocabulary: Vocabulary, source: str) -> None:
+def refuse_unknown(ids: "np.ndarray", vocabulary: Vocabulary, source: str) -> None:
     """ValueError if too many of the tokens to train on are [UNK].
 
     Args:
         ids: integers, of whole sequences, whose special tokens do not count.
         source: of the text, for the message.
     """
-    import numpy as np  # here: the settings of the data commands name the limit alone
+    import numpy as np
 
     counts = np.bincount(ids, minlength=len(vocabulary))
     words = counts.sum() - counts[[vocabulary.id_of(token) for token in _FRAME]].sum()

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert.arrays.vectors import unit
+from bert.tokenization.equal_letters import normal_form, word_pattern
 
 DEPTH = 10
-_WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|\w+")  # CJK by character
+_CJK = r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"  # by character
 
 
 def found(scores: np.ndarray, relevant: np.ndarray, itself: np.ndarray | bool = False) -> dict[str, np.ndarray]:
@@ -45,8 +46,12 @@ def bm25(queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
     """BM25 (Robertson et al., 1995) of lower-case words, float [q, p]; -inf where no word is in common."""
     import bm25s
 
-    index = bm25s.BM25()
+    index, word = bm25s.BM25(), re.compile(rf"{_CJK}|{word_pattern()}")
+
+    def words(text: str, instead: str) -> list[str]:
+        return word.findall(normal_form(text.lower())) or [instead]
+
     # A text without a word, such as "!?", gets one that no other has: bm25s takes no empty list.
-    index.index([_WORDS.findall(text.lower()) or ["!"] for text in passages], show_progress=False)
-    scores = np.stack([index.get_scores(_WORDS.findall(query.lower()) or ["?"]) for query in queries])
+    index.index([words(text, "!") for text in passages], show_progress=False)
+    scores = np.stack([index.get_scores(words(query, "?")) for query in queries])
     return np.where(scores > 0, scores, -np.inf)

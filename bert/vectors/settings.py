@@ -29,11 +29,12 @@ from data.text.inputs import list_inputs, total_bytes
 
 logger = logging.getLogger(__name__)
 
-USUAL_SHARE = 0.05  # of the rows of a table; a part of the text that stands in more of them says nothing about one
+USUAL_SHARE = 0.05  # of the rows; a part of more of them says nothing about one
 _BYTES_OF_A_PAIR = 3_000  # of text, about
 # With --hours the time decides the end: the rate is stable until its last share; the epochs are the most.
 TIMED = {"lr_schedule": "wsd", "epochs": 100.0, "warmup_proportion": 0.01}
-# Of own text's small models, as measured in MEASUREMENTS.md; micro-batches that are whole need no vectors from before.
+# Of own text's small models, as measured in tests/research/finetuning.md; micro-batches that are whole need no vectors
+# from before.
 _SMALL_MODERN = {"learning_rate": 1e-3, "embedding_rate_factor": 10.0, "hidden_dropout_prob": 0.1, "batch_size": 128}
 _BATCH = {"eval_freq": 100, "batch_size": 32, "global_batch_size": 128}  # pairs: of memory, and of negatives
 # The flags of the files in which columns can be named, and their settings.

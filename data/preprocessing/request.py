@@ -33,7 +33,7 @@ from data.text.script_facts import ScriptFacts, segmenter_of
 _CORPORA = ("text", "wikipedia", "books", "common_crawl", "open_webtext")
 _DEFAULT_BLOCK_BYTES = 4 << 20
 _MEASURED_BLOCKS, _MEASURED_DOCUMENTS, _MEASURED_CHARACTERS = 16, 50, 2_000  # to choose a segmenter by
-_SAMPLED_DOCUMENTS = 5  # of a block, whose words are looked up in the vocabulary
+_SAMPLED_DOCUMENTS = 800  # of all these blocks together; their words are looked up in the vocabulary
 _SHORT_SEQ_PROB = {"mlm_nsp": PairSettings.short_seq_prob, "mlm": 0.0}  # by objective
 
 SourceFolders = Annotated[tuple[Path, ...], Flag(placeholder="DIR", is_repeatable=True)]
@@ -216,12 +216,16 @@ class ShardRequest(SettingsWithRules):
 
 
 def _facts_of(source: Source) -> tuple[ScriptFacts, list[str]]:
-    """Those of the beginning of some blocks, and fewer of its texts."""
+    """The scripts at the beginning of some blocks, and a sample of the texts there."""
     facts, sample = ScriptFacts(), list[str]()
-    for block in source.blocks[:: -(-len(source.blocks) // _MEASURED_BLOCKS)]:
-        for number, (_, text) in enumerate(islice(numbered_documents(block, Counter()), _MEASURED_DOCUMENTS)):
-            facts.add(start := text[:_MEASURED_CHARACTERS])
-            sample += [start] if number < _SAMPLED_DOCUMENTS else []
+    blocks = source.blocks[:: -(-len(source.blocks) // _MEASURED_BLOCKS)]
+    sampled_of_a_block = -(-_SAMPLED_DOCUMENTS // max(1, len(blocks)))  # at least 50
+    for block in blocks:
+        for number, (_, text) in enumerate(islice(numbered_documents(block, Counter()), sampled_of_a_block)):
+            start = text[:_MEASURED_CHARACTERS]
+            sample.append(start)
+            if number < _MEASURED_DOCUMENTS:
+                facts.add(start)
     return facts, sample
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from bert.files import shown
 from bert.interpreter import install_command, shell_command
 from data.text.compression import COMPRESSIONS, DamagedError, read_chunks
-from data.text.mail import is_mbox
+from data.text.mail import is_mail, is_mbox
 from data.text.text_check import NotTextError, base64_characters, is_mostly_base64
 
 _SUFFIXES = {
@@ -52,6 +52,7 @@ _REASONS = {
     "holds contacts or dates, or variants of genes, and no prose": ".vcf .ics .vcs",
     "is TeX; convert it to text, e.g. with pandoc -t plain": ".tex .ltx .bib .texi",
     "is a mailbox of Outlook; export its mails as *.eml or *.mbox": ".pst .ost .msg .olm",
+    "is a mail of Apple Mail; export the mailbox as *.mbox": ".emlx",
     "is a list of translations; write its texts as csv": ".po .pot .xliff .xlf .tmx .resx .strings",
     "are subtitles of another form; convert them to *.srt": ".ass .ssa .sub .sbv .ttml .dfxp .smi .lrc",
     "is a database; export its table as csv": ".db .sqlite .sqlite3 .mdb .accdb .dbf",
@@ -98,6 +99,8 @@ def input_of(path: Path, name: str, kind: str, named: bool = True) -> Input | st
     if kind in ("auto", "code"):
         if _is_mail_index(path):
             return "is an index of a mail program, not a mail"
+        if path.parent.name == "tmp" and _is_in_maildir(path.parent.parent / "cur" / path.name):
+            return "is in the folder of a Maildir for mails that are not complete"
         by_name = "eml" if _is_in_maildir(path) else _FORMAT_OF.get(suffix)
         if by_name == "code" and kind == "auto" and not named:
             return f"is source code ({suffix}); pass --source-code to read it"
@@ -108,7 +111,7 @@ def input_of(path: Path, name: str, kind: str, named: bool = True) -> Input | st
         kind = by_name or "txt"
         if suffix in ("", ".txt") and kind == "txt":
             head = _head_of(path, compression)
-            kind = "mbox" if is_mbox(head) else "html" if _PAGE.match(head) else "txt"
+            kind = "mbox" if is_mbox(head) else "eml" if is_mail(head) else "html" if _PAGE.match(head) else "txt"
     if compression and kind in ("parquet", *OFFICE_KINDS):
         return f"is compressed {kind}; unpack it"
     if missing := missing_package(kind):

@@ -43,11 +43,16 @@ _SEALED = {  # parts that hold the text of a mail where this program cannot read
 
 
 class _Reader(NamedTuple):
-    """How parts are decoded that name no encoding, and where what is left out is counted."""
+    """How parts are decoded that name no encoding, and where what is left out is counted.
+
+    Attributes:
+        was_wide: the mails were saved as UTF-16, and are UTF-8 now, whatever 8-bit parts say of themselves.
+    """
 
     encoding: str
     language: str
     counts: Counter
+    was_wide: bool = False
 
 
 def is_mbox(head: bytes) -> bool:
@@ -56,14 +61,31 @@ def is_mbox(head: bytes) -> bool:
     return _FROM.match(first) is not None and re.match("[!-9;-~]+:", second) is not None
 
 
+def is_mail(head: bytes) -> bool:
+    """Whether a file that begins so is one mail with the headers of its way, though its name does not say so."""
+    headers = re.split(r"\r?\n\r?\n", head.decode("latin-1").removeprefix("\xef\xbb\xbf"), maxsplit=1)[0]
+    lines = [line for line in re.split(r"\r?\n", headers) if line[:1] not in (" ", "\t")]
+    names = [line.partition(":")[0].lower() for line in lines if re.match("[!-9;-~]+:", line)]
+    # A cut head may end inside of its last line.
+    return len(names) >= len(lines) - 1 and "from" in names and bool({"message-id", "received"} & {*names})
+
+
 def read_mails(chunks: Iterable[bytes], kind: str, encoding: str, language: str, counts: Counter) -> Iterator[Row]:
     """The text and the thread of each mail; kind is mbox or eml, encoding that of parts that name none."""
-    for number, content in enumerate(_contents(chunks, kind == "mbox"), start=1):
+    pieces = iter(chunks)
+    head = next(pieces, b"")
+    was_wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    reader = _Reader(encoding, language, counts, was_wide)
+    plain = _as_utf_8(chain([head], pieces)) if was_wide else _without_mark(head, pieces)
+    for number, content in enumerate(_contents(plain, kind == "mbox"), start=1):
         try:
             if content is None:
                 raise ValueError(f"has more than {_MOST_CHARACTERS >> 20} MB")
             mail = message_from_bytes(content.encode("latin-1"))
-            text = _mail_text(mail, _Reader(encoding, language, counts))
+            for part in mail.walk():
+                if isinstance(part.get_param("charset"), tuple):  # in RFC 2231's form, by which Python decodes nothing
+                    part.set_param("charset", part.get_content_charset() or "")
+            text = _mail_text(mail, reader)
             ids = " ".join(str(mail[name] or "") for name in ("References", "In-Reply-To", "Message-ID"))
             thread = re.search(r"<[^<>\s]+>", ids)
             sealed = "" if text else next((_SEALED[kind] for kind in _kinds(mail) if kind in _SEALED), "")
@@ -76,7 +98,7 @@ def _contents(chunks: Iterable[bytes], is_box: bool) -> Iterator[str | None]:
     """Each mail, its bytes as Latin-1; None for one that is too long."""
     held, size = list[str](), 0
     before: str | None = ""
-    for line in whole_lines(chunk.decode("latin-1") for chunk in _without_mark(chunks)):
+    for line in whole_lines(chunk.decode("latin-1") for chunk in chunks):
         if is_box and before == "" and line and _FROM.match(line):
             if size:
                 yield "\n".join(held) if size <= _MOST_CHARACTERS else None
@@ -91,16 +113,15 @@ def _contents(chunks: Iterable[bytes], is_box: bool) -> Iterator[str | None]:
         yield "\n".join(held) if size <= _MOST_CHARACTERS else None
 
 
-def _without_mark(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The bytes as a mail program writes them: UTF-8 of UTF-16, no byte order mark, no blank lines before headers."""
-    pieces = iter(chunks)
-    head = next(pieces, b"")
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        decoder = codecs.getincrementaldecoder("utf-16")("replace")
-        yield from (decoder.decode(piece).encode("utf-8", "replace") for piece in chain([head], pieces))
-    else:
-        yield _BEFORE_HEADERS.sub(b"", head.removeprefix(codecs.BOM_UTF8))
-        yield from pieces
+def _as_utf_8(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """UTF-8 of UTF-16 with a byte order mark, as which an editor saves a mail."""
+    decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    return (decoder.decode(piece).encode("utf-8", "replace") for piece in chunks)
+
+
+def _without_mark(head: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
+    """The bytes as a mail program writes them: no byte order mark, no blank lines before headers."""
+    return chain([_BEFORE_HEADERS.sub(b"", head.removeprefix(codecs.BOM_UTF8))], rest)
 
 
 def _kinds(mail: Message) -> Iterator[str]:
@@ -147,13 +168,16 @@ def _texts(part: Message, reader: _Reader, inner: list[Message], depth: int) -> 
 
 
 def _part_text(part: Message, is_page: bool, reader: _Reader) -> str:
-    if str(part["Content-Transfer-Encoding"]).strip().lower() == "quoted-printable" and not part.is_multipart():
+    transfer = str(part["Content-Transfer-Encoding"]).strip().lower()
+    if transfer == "quoted-printable" and not part.is_multipart():
         part.set_payload(_SPLIT_LINE.sub("=", str(part.get_payload())))
     content: Any = part.get_payload(decode=True) or b""
     codec = named_codec(str(part.get_content_charset() or ""))
     encoding = {"": reader.encoding, "cp1252": "auto:cp1252", "utf-8": "auto"}.get(codec, codec)
     if str(part.get_content_charset()).lower() == "us-ascii":  # what programs write that do not know
         encoding = reader.encoding
+    if reader.was_wide and not content.isascii() and transfer not in ("quoted-printable", "base64"):
+        encoding = "utf-8"
     is_unknown = encoding == reader.encoding
     _, text = decoded(
         lambda: [content], encoding, reader.language, reader.counts, check=False, is_page=is_page and is_unknown

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from html import unescape
 from typing import Any
 
 from data.text.encodings import MAX_ROW_CHARACTERS, lines
@@ -61,7 +62,7 @@ def subtitle_text(chunks: Iterable[str]) -> Iterator[str]:
     Raises:
         NotTextError: no line has times.
     """
-    has_times = is_said = is_left_out = False
+    has_times = is_said = is_left_out = is_web = False  # is_web: WebVTT, which writes & as &amp;
     last, parts = "", list[str]()
     for part, ends in lines(chunks):
         parts.append(part)
@@ -69,6 +70,7 @@ def subtitle_text(chunks: Iterable[str]) -> Iterator[str]:
             continue
         line = "".join(parts).strip("\ufeff \t")
         parts.clear()
+        is_web |= not has_times and line.startswith("WEBVTT")
         if not line:
             is_said = is_left_out = False
         elif _TIMES.fullmatch(line):
@@ -77,12 +79,17 @@ def subtitle_text(chunks: Iterable[str]) -> Iterator[str]:
         elif not is_said and _BLOCKS.fullmatch(line):
             is_left_out = True
         elif is_said and not is_left_out:
-            text = " ".join(_STYLE.sub("", line).split())
+            text = _said(line, is_web)
             if text and text != last:
                 yield text + "\n"
                 last = text
-    rest = " ".join(_STYLE.sub("", "".join(parts)).split())
+    rest = _said("".join(parts), is_web)
     if is_said and rest and rest != last:
         yield rest + "\n"
     if not has_times:
         raise NotTextError("has no times of subtitles")
+
+
+def _said(line: str, is_web: bool) -> str:
+    text = _STYLE.sub("", line)
+    return " ".join((unescape(text) if is_web else text).split())

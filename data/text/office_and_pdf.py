@@ -31,8 +31,8 @@ from data.text.text_check import NotTextError, only_text
 _MOST_LISTED = 4 << 20  # bytes of an e-book's list of files
 _CHUNK_BYTES = 1 << 16
 _MARKUPS = {  # files in the archive; elements, by their names without namespaces, that hold text and that are left out
-    "docx": (r"word/(document\d*|footnotes|endnotes)\.xml", {"t"}, {"Fallback", "moveFrom"}),
-    "odt": (r"content\.xml", {"p", "h"}, {"tracked-changes", "annotation", "note-citation"}),
+    "docx": (r"word/(document\d*|footnotes|endnotes)\.xml", {"t"}, {"Fallback", "moveFrom", "rt"}),
+    "odt": (r"content\.xml", {"p", "h"}, {"tracked-changes", "annotation", "note-citation", "ruby-text"}),
 }
 _BREAKS = frozenset("p h br cr tab s line-break".split())
 

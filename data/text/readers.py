@@ -1,6 +1,7 @@
 """Reads documents from files of all formats, plain or compressed, in pieces of bounded size."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +24,11 @@ from data.text.size_limits import no_bomb
 from data.text.tables import KINDS, open_table
 
 _MADE_EQUAL = "documents with letters in two code points, ligatures or soft hyphens, made NFC"
+# What tells a terminal of colours, of its title and of the place of the cursor; and one that has begun.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,999}(?:\x07|\x1b\\)|[ -/]+[0-~]|[0-Z\\^-~])")
+_ESCAPE_BEGUN = re.compile(r"\x1b(?:\[[0-?]{0,99}[ -/]{0,99}|\][^\x07\x1b]{0,999}\x1b?|[ -/]{0,99})\Z")
+_SOFT_HYPHEN = "\u00ad"
+_HYPHENED = re.compile("(?<=[^\\W\\d_])\u00ad[ \t]*\r?\n[ \t]*(?=[^\\W\\d_])")  # where a line ends inside of a word
 SEPARATORS = ("file", "line", "blank-line")
 _MARKUP = ("code", "log", "ipynb", "html", "epub")  # in which tags of HTML may be what is written about
 _LEVELS = "trace|debug|info|notice|warn|warning|error|err|crit|critical|fatal|severe|alert|emerg|panic"
@@ -81,8 +87,9 @@ def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator
     group = "/".join(source.name.split("/")[:-1][: folders or None])
     noticed = DocumentNotices(findings.notices, source.kind in _MARKUP, source.kind not in KINDS)
     is_changed = False  # the document
-    for piece in _with_whole_letters(_pieces(source, reading, findings)):
-        text = normal_form(piece.text)
+    pieces = _without_escapes(_pieces(source, reading, findings), findings.counts)
+    for piece in _with_whole_letters(pieces):
+        text = normal_form(_HYPHENED.sub("", piece.text) if _SOFT_HYPHEN in piece.text else piece.text)
         is_changed |= text != piece.text
         if piece.ends and is_changed:
             findings.counts[_MADE_EQUAL] += 1
@@ -92,6 +99,19 @@ def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator
         noticed.add(piece.id, text, piece.ends)
         group_of_piece = piece.group if folders is None else group or None
         yield replace(piece, text=text, group=group_of_piece)
+
+
+def _without_escapes(pieces: Iterable[Piece], counts: Counter) -> Iterator[Piece]:
+    """The pieces without sequences that a terminal does not show, which are counted, also if a piece ends in one."""
+    begun = ""
+    for piece in pieces:
+        text, begun = begun + piece.text, ""
+        if "\x1b" in text:
+            if not piece.ends and (tail := _ESCAPE_BEGUN.search(text)):
+                text, begun = text[: tail.start()], tail[0]
+            text, number = _ESCAPES.subn("", text)
+            counts["escape sequences of a terminal removed"] += number
+        yield replace(piece, text=text) if text is not piece.text else piece
 
 
 def _with_whole_letters(pieces: Iterable[Piece]) -> Iterator[Piece]:
@@ -134,7 +154,7 @@ def _pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Pie
         return _source_pieces(text_chunks(source, findings, "auto", reading.language))
     chunks = text_chunks(source, findings, reading.encoding, reading.language)
     if source.kind == "log" and reading.strip_log_stamps:
-        chunks = (_STAMPS.sub("", text) + "\n" * ends for text, ends in lines(chunks))
+        chunks = (_STAMPS.sub("", _ESCAPES.sub("", text)) + "\n" * ends for text, ends in lines(chunks))
     if source.kind == "html":
         return _txt_pieces(source, bounded(source, text_of_html(chunks), TimeoutError), "file")
     if source.kind in ("ipynb", "srt"):

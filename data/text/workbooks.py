@@ -56,7 +56,7 @@ def xlsx_rows(path: Path, form: TableForm, counts: Counter) -> Iterator[Row]:
         left_out = set(hidden_names) - _named(form)
         counts["hidden columns, not read"] += len(left_out)
         objects = (
-            Row(number_before + place, _cells(names, cells, left_out))
+            Row(number_before + place, _cells(names, cells, left_out, counts))
             for number_before in (number,)
             for place, cells in chain(head, rows)
             if any(cell is not None for cell in cells)
@@ -101,8 +101,9 @@ def _named(form: TableForm) -> set[str]:
     return {str(name) for name in (*text, *(form.columns or ()), form.optional)}
 
 
-def _cells(names: list[str], cells: tuple, left_out: set[str]) -> dict[str, object]:
+def _cells(names: list[str], cells: tuple, left_out: set[str], counts: Counter) -> dict[str, object]:
     row = dict(zip(names, cells, strict=False))
+    counts["cells right of the columns that have a name, not read"] += sum(map(bool, _texts(cells[len(names) :])))
     return {name: value for name, value in row.items() if name not in left_out} if left_out else row
 
 

@@ -4,7 +4,7 @@
 #   ngc   NVIDIA's PaddlePaddle image (default)      BERT_IMAGE   its name, too (default: bert-on-paddle:KIND)
 #   cuda  plain CUDA 11.8 and PyPI's Paddle          BERT_BASE    another base image of the same kind, or NAME@sha256:DIGEST
 #   cpu   no GPU                                     BERT_DOCKER  docker, podman, ... (default: docker)
-#   serve no GPU, only the HTTP server: bert/serving/README.md
+#   serve no GPU, only the HTTP server: docs/howto/serve.md
 #   hopper, blackwell   CUDA 12.6, 12.9 and Paddle 3.1 from Paddle's own index
 # --dry-run prints the command and does not run it.
 set -euo pipefail

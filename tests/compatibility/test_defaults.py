@@ -122,7 +122,7 @@ def differences(script) -> dict[str, tuple[str, str]]:
 
 
 def documented(script) -> dict[str, tuple[str, str]]:
-    text = (REPOSITORY / "scripts/COMING_FROM_NVIDIA.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "docs/from_nvidia.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `--([\w-]+)` \| (.*?) \| (.*?) \| (.*?) \| .+ \|$", text, re.M)
     return {flag: (theirs, ours) for flag, scripts, theirs, ours in rows if scripts in ("both", f"`{script}`")}
 

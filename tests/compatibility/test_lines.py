@@ -105,7 +105,7 @@ FOREIGN = {  # lines of NVIDIA's PyTorch and TensorFlow scripts -> what the refu
 @pytest.mark.parametrize("line", FOREIGN)
 def test_lines_of_other_trainers_are_refused_with_the_page_of_the_flags(line):
     task, *words = line.split()
-    with refused(f"{FOREIGN[line]}.*scripts/COMING_FROM_NVIDIA.md"):
+    with refused(f"{FOREIGN[line]}.*docs/from_nvidia.md"):
         main([task, *words])
 
 

@@ -181,7 +181,7 @@ HARD_LINES = {
     "blank": b"\n \n",
     "not UTF-8": b"a the \xff\xfe river runs. To the sea.\n",
     "NUL": b"b the\x00 river. Runs\x00.\n",
-    "CR LF": b"c The river. Runs to sea.\r\n",
+    "CR LF": b"c " + 5 * b"The river. Runs to sea. " + b"\r\n",  # many words that are known: unknown ones are refused
     "right to left": "d \u05d0\u05d1\u05d2. \u0645\u0631\u062d\u0628\u0627 \u0628\u0643.\n".encode(),
     "emoji": "e \U0001f600 fish! \U0001f1e9\U0001f1ea\n".encode(),
     "one sentence": b"f Sea.\n",
@@ -201,6 +201,7 @@ def test_hard_documents_are_read_and_counted(corpus, tmp_path):
     ]
     assert len(texts) == 7 and counts["documents without text"] == 1 and counts["documents not UTF-8"] == 1
     assert counts["blank lines"] == 2
+    (folder / "1.txt").write_text("".join(f"{number} the river runs to sea over stones.\n" for number in range(40)))
     preprocess_bert_pretrain.main(
         shlex.split(
             f"--text {tmp_path / 'text'} --sink {tmp_path / 'out'} --vocab-file {corpus / 'vocab.txt'} "

@@ -120,7 +120,7 @@ def test_documents_are_made_searchable(clone, text, quickstart):
     output_of(line, clone, "BM25", "recall", timeout=900)
     output_of(command(".venv/bin/python run_export.py --model results/vectors-raw"), clone, "changes:")
     assert (clone / "results/sentences/modules.json").is_file()
-    output_of(command(".venv/bin/python run_predict.py results/vectors-raw data/README.md --encode"), clone)
+    output_of(command(".venv/bin/python run_predict.py results/vectors-raw docs/howto/data.md --encode"), clone)
     output_of(command(".venv/bin/python run_predict.py results/vectors-raw --nearest"), clone)
     output_of(command(".venv/bin/python -m bert.reporting results/vectors-raw"), clone)
 

@@ -79,7 +79,7 @@ def test_the_evening_is_planned(clone):
 
 
 def test_plans_are_printed(clone):
-    shown = TEXTS["bert/planning/README.md"]
+    shown = TEXTS["docs/howto/plan.md"]
     quoted = next(block for language, block in FENCE.findall(shown) if language == "text").splitlines()
     line = command(".venv/bin/python run_pretraining.py --plan")
     printed = output_of(line, clone, "--batch-size 512", "at 32 an hour").splitlines()
@@ -88,7 +88,7 @@ def test_plans_are_printed(clone):
     modern = command(".venv/bin/python run_pretraining.py --config phase1_modernbert_base")
     output_of(modern, clone, "phase1 of modernbert-base")
     checked = output_of(command(".venv/bin/python -m tests.benchmarks.planner_check"), clone)
-    document = "bert/planning/MEASUREMENTS.md"
+    document = "tests/research/planning.md"
     assert checked in TEXTS[document], f"the table of {document} is not what the planner says"
 
 

@@ -154,7 +154,7 @@ def test_an_export_is_used_like_its_checkpoint(tmp_path, task, to_format, reques
     assert encoder.opened.task == "encoder"
     model(tmp_path / "n", task, Usage("ours", 9))
     assert load_model(tmp_path / "n").predict(requests) != here
-    with pytest.raises(ValueError, match="without the outputs of encoder; use the checkpoint"):
+    with pytest.raises(ValueError, match="without the outputs of encoder; use a checkpoint"):
         exported.encode(["word1"])
     with pytest.raises(ValueError, match="is an export of .*task=masked-lm needs a masked-LM head"):
         load_model(tmp_path / "x", "masked-lm")

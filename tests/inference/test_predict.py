@@ -229,7 +229,7 @@ WRONG = {
     "{empty} {file}": "holds no weights of a known format",
     "": "MODEL must be given (a checkpoint, the output folder of a run",
     "http://localhost:8000 {file}": "http://localhost:8000 is an address, not a model; ask a server with curl",
-    "{model} --url http://a:1": "the client of ten lines in bert/serving/README.md, or name the folder",
+    "{model} --url http://a:1": "the client of ten lines in docs/howto/serve.md, or name the folder",
 }
 
 

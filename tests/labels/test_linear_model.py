@@ -73,6 +73,25 @@ def test_a_pair_is_joined_and_its_end_is_not_read():
     assert model.read([("ab", "cde"), ("abcdefg",)]) == ["ab cd", "abcde"]
 
 
+def test_words_have_their_marks_and_letters_are_equal_but_for_older_models(tmp_path):
+    """Hindi words were cut at their vowel signs, and a word in NFD was another one than in NFC."""
+    vectorizer = TfidfVectorizer(**METHODS["words alone"])
+    vectorizer.fit(["यह किताब अच्छी है schöne"])
+    assert [word for word in vectorizer.get_feature_names_out() if " " not in word] == [
+        *sorted(["यह", "किताब", "अच्छी", "है", "schöne"])
+    ]
+    ngrams = ["किताब", "schöne", "त"]  # the last is a part of the first, which older models read
+    arrays = np.ones(3), np.array([[1.0, 2.0, 4.0]]), np.zeros(1), np.zeros(1, np.int64)
+    LinearTextModel("words alone", 99, ngrams, *arrays, 1).write(tmp_path)
+    facts = json.loads((tmp_path / LINEAR_MODEL_FILE).read_text())
+    expected = {True: [[1], [2]], False: [[4], [0]]}
+    for equal, texts in expected.items():
+        facts.pop("equal_letters", None)
+        (tmp_path / LINEAR_MODEL_FILE).write_text(json.dumps(facts | ({"equal_letters": True} if equal else {})))
+        model = LinearTextModel.load(tmp_path)
+        assert model.logits(model.read([["किताब"], ["scho\u0308ne"]])).tolist() == texts
+
+
 def test_damaged_files_are_refused(tmp_path):
     kept(tmp_path, "words alone", fitted("words alone", CLASSES, classifier()), 3)
     facts, arrays = json.loads((tmp_path / LINEAR_MODEL_FILE).read_text()), load_file(tmp_path / ARRAYS_FILE)

@@ -64,8 +64,8 @@ CALLER = """
 import subprocess, sys, threading, time
 from bert import api
 called = "import time; from bert.parent_death import end_with_caller; end_with_caller(); time.sleep(600)"
-api.sys.executable = sys.argv[1]  # which makes a module of the words that follow
-thread = threading.Thread(target=api._started, args=([called], {}))
+api.sys.executable = sys.argv[1]  # which runs the code that follows the name of the module
+thread = threading.Thread(target=api._started, args=("serve", [called], {}))
 thread.start()
 thread.join()
 time.sleep(600)
@@ -176,7 +176,7 @@ def test_no_worker_of_the_data_outlives_its_command(tmp_path, kind):
 
 
 def test_what_a_python_function_started_outlives_its_thread_and_ends_with_its_process(tmp_path):
-    (tmp_path / "python").write_text(f'#!/bin/sh\nshift\nexec {sys.executable} -c "$@"\n')
+    (tmp_path / "python").write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} -c "$@"\n')
     (tmp_path / "python").chmod(0o755)
     with tree(tmp_path, CALLER, str(tmp_path / "python")) as process:
         wait_until(lambda: children(process.pid), 60)

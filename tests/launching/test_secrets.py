@@ -96,7 +96,7 @@ def test_a_rank_that_cannot_read_them_says_so(kind):
 
 
 def test_the_command_of_the_page_lists_what_earlier_versions_left(tmp_path):
-    page = (REPOSITORY / "scripts/TROUBLESHOOTING.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs/troubleshooting.md").read_text(encoding="utf-8")
     (command,) = (line for line in page.splitlines() if line.startswith("grep -r"))
     launch = tmp_path / "results" / "run" / "phase1" / "launch"
     launch.mkdir(parents=True)

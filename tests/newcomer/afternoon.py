@@ -1,4 +1,4 @@
-"""The files of scripts/AFTERNOON.md, made of the documentation on this machine: notes, letters and two tables.
+"""The files of docs/tutorials/afternoon.md, made of the documentation on this machine: notes, letters and two tables.
 
     python -m tests.newcomer.afternoon mine
 

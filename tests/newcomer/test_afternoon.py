@@ -1,4 +1,4 @@
-"""The commands of scripts/AFTERNOON.md, one after the other: from a clone to a model that answers over HTTP.
+"""The commands of docs/tutorials/afternoon.md, one after the other: from a clone to a model that answers over HTTP.
 
 The two trainings on text get BERT_NEWCOMER_HOURS each (default 0.05) in place of the page's 0.1, and the quickstart a
 tenth of its updates.
@@ -15,7 +15,7 @@ from tests.newcomer.afternoon import NUM_NEW, PACKAGES
 from tests.support.documents import commands, fresh_clone
 from tests.support.shell import finished, read_until, start
 
-COMMANDS = commands((REPOSITORY / "scripts/AFTERNOON.md").read_text(encoding="utf-8"))
+COMMANDS = commands((REPOSITORY / "docs/tutorials/afternoon.md").read_text(encoding="utf-8"))
 HOURS = os.environ.get("BERT_NEWCOMER_HOURS", "0.05")
 QUICKSTART = "bash scripts/run_pretraining.sh"
 SHORTER = f"{QUICKSTART} --phase1-max-steps 250 --phase2-max-steps 50"

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from bert import REPOSITORY
+from bert.commands import pretrain, squad
 from bert.commands.pretrain import parse_launch_arguments
 from bert.config.command_line import parse_arguments
 from bert.config.training_settings import BUILT_IN_MODELS, BertConfig, derive
@@ -14,12 +15,13 @@ from bert.planning.hardware_parts import load_parts
 from bert.planning.planner import Plan, make_plan, plan_report
 from bert.pretraining.entry import ENTRY as PRETRAINING
 from bert.pretraining.recipes import RECIPES
+from docs import results
 from tests.benchmarks import planner_check
 from tests.benchmarks.planner_check import FITTED, GOAL, ROWS
 from tests.benchmarks.published_throughput import GAIN_OF_BINS, HOURS_ON_32_NODES, TENSORFLOW
 
-README = REPOSITORY / "bert/planning/README.md"
-MEASUREMENTS = README.with_name("MEASUREMENTS.md")
+README = REPOSITORY / "docs/howto/plan.md"
+MEASUREMENTS = REPOSITORY / "tests/research/planning.md"
 PREDICTED = [row for row in ROWS if row not in FITTED.values() and row.table is not TENSORFLOW]
 # The tasks of Paddle and PyTorch in which the planner misses rows by more than 10%: (program, precision, task).
 MISSED = {
@@ -315,3 +317,26 @@ def test_a_mean_length_is_cut_to_the_longest_of_each_of_several_runs_alone():
     )
     with pytest.raises(ValueError, match="mean_padded_length=300 must be from 1 to max_seq_length=128"):
         question(launch.phases[:1], 8)
+
+
+# docs/results.md
+
+
+def planned_rows() -> list[tuple[str, str]]:
+    """(command, what it must print) of the figures of docs/results.md that are planned."""
+    record = results.subject("planner")
+    rows = [(row["command"], row["planned"]) for row in [*record["rows"], *record["plans"]]]
+    fused = " --fuse-linear on --fuse-dropout-add on"
+    rows += [(row["command"] + fused, row["planned_with_fused_kernels"]) for row in record["rows"]]
+    return sorted({(command, shown) for command, shown in rows if shown})
+
+
+@pytest.mark.parametrize(("line", "shown"), planned_rows())
+def test_the_planned_results_are_what_the_planner_prints(line, shown, tmp_path, monkeypatch, capsys):
+    """A speed, a time, or the name of the model that is chosen for a text."""
+    monkeypatch.chdir(tmp_path)
+    _, script, *words = line.split()
+    assert {"scripts/run_pretraining.sh": pretrain, "scripts/run_squad.sh": squad}[script].main(words) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    unit = "" if " " in shown else " sequences/s" if shown[0].isdigit() else ": "
+    assert f" {shown}{unit}" in printed

@@ -47,7 +47,7 @@ def test_results_come_in_order_and_the_schema_is_published(server):
 
 
 def test_the_client_of_the_readme_runs_as_written(server):
-    (client,) = re.findall(r"^```python\n(.*?)^```", (REPOSITORY / "bert/serving/README.md").read_text(), re.M | re.S)
+    (client,) = re.findall(r"^```python\n(.*?)^```", (REPOSITORY / "docs/howto/serve.md").read_text(), re.M | re.S)
     assert len(client.splitlines()) <= 12
     names: dict = {}
     exec(client.replace("http://localhost:8000", server.url), names)

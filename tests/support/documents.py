@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bert import REPOSITORY
 
-FOLDERS = ("bert", "data", "scripts", "tests", ".ci")
+FOLDERS = ("bert", "data", "docs", "scripts", "tests", ".ci")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.S | re.M)
 
 
@@ -39,5 +39,7 @@ _PAGES = sorted([*REPOSITORY.glob("*.md"), *(path for name in FOLDERS for path i
 TEXTS = {str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8") for path in _PAGES}
 # tests/newcomer/test_afternoon.py runs those of that page.
 COMMANDS = list(
-    dict.fromkeys(line for name, text in TEXTS.items() if name != "scripts/AFTERNOON.md" for line in commands(text))
+    dict.fromkeys(
+        line for name, text in TEXTS.items() if name != "docs/tutorials/afternoon.md" for line in commands(text)
+    )
 )

@@ -1,6 +1,6 @@
 """The recipe of an evening on two CPU cores: the flags of a training on own text (`--text`).
 
-How long it takes and what it learned: MEASUREMENTS.md of pre-training.
+How long it takes and what it learned: tests/research/pretraining.md.
 """
 
 from pathlib import Path

@@ -165,7 +165,7 @@ def quickstart_phase1() -> PretrainingConfig:
     2 layers of 128 with a vocabulary of 4,096, sequences of 64; LAMB on batches of 64, beta2 of RoBERTa. Its heads
     begin with the words beside a word.
 
-    What else was tried with the same processor time: MEASUREMENTS.md of pre-training.
+    What else was tried with the same processor time: tests/research/pretraining.md.
     """
     return PretrainingConfig(
         model=BUILT_IN_MODELS["bert-quickstart"],

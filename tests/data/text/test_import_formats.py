@@ -13,9 +13,11 @@ import pytest
 from data import import_text
 from data.text.columns import Row, TableForm
 from data.text.delimited import LOOSE_DELIMITERS, LOOSE_MARKS
+from data.text.file_formats import Input
 from data.text.findings import Findings
 from data.text.html_text import text_of_html
 from data.text.json_rows import nested_rows
+from data.text.readers import Reading, read_pieces
 from data.text.tables import table_of_text
 from data.text.text_check import NotTextError
 from tests.support.commands import refused
@@ -372,3 +374,26 @@ def test_the_arrow_file_of_a_saved_data_set_has_its_remedy(tmp_path):
     (tmp_path / "data-00000-of-00001.arrow").write_bytes(b"ARROW1")
     with refused(r"arrow: is Arrow; write Parquet, of a folder of datasets with load_from_disk\(FOLDER\)\.to_parquet"):
         run(tmp_path)
+
+
+def test_colours_of_a_terminal_are_no_text_wherever_a_piece_ends(tmp_path, monkeypatch):
+    """They were `[32mINFO[0m` for the vocabulary. Pieces of one byte cut every sequence."""
+    coloured = "\x1b[32mINFO\x1b[0m up \x1b]0;a title\x07on \x1b[1;31m80\x1b[m\x1b(B ok\x1b[K \x1bMend"
+    (tmp_path / "a.log").write_text(coloured)
+    (tmp_path / "b.jsonl").write_text(json.dumps({"text": coloured}))
+    for size in (1, 3, 1 << 20):
+        monkeypatch.setattr("data.text.readers.read_chunks", lambda *_, size=size: iter(()))
+        monkeypatch.setattr("data.text.contents.read_chunks", lambda path, _, size=size: pieces(path, size))
+        monkeypatch.setattr("data.text.readers.CHUNK_BYTES", size)
+        for name in ("a.log", "b.jsonl"):
+            source = Input(tmp_path / name, "a", name.partition(".")[2], "")
+            read = [*read_pieces(source, Reading(), findings := Findings())]
+            assert "".join(piece.text for piece in read) == "INFO up on 80 ok end", (size, name)
+            assert findings.counts["escape sequences of a terminal removed"] == 8
+    stripped = read_pieces(Input(tmp_path / "a.log", "a", "log", ""), Reading(strip_log_stamps=True), Findings())
+    assert "".join(piece.text for piece in stripped) == "up on 80 ok end"
+
+
+def pieces(path: Path, size: int):
+    content = path.read_bytes()
+    return (content[start : start + size] for start in range(0, len(content), size))

@@ -268,12 +268,12 @@ def test_undecodable_bytes_are_counted_and_marked(tmp_path, capsys):
 def test_letters_that_are_equal_are_the_same_in_every_file(tmp_path):
     """Also where two pieces of a long text meet, of which each is brought to its normal form alone."""
     long_text = "x" * (CHUNK_BYTES - 1) + "e\u0301\u0323 end"
-    (tmp_path / "a.txt").write_text("Vie\u0323\u0302t of\ufb01ce Do\u00adnau \ufefb", "utf-8")
+    (tmp_path / "a.txt").write_text("Vie\u0323\u0302t of\ufb01ce Do\u00adnau Haus\u00ad\r\n bau \ufefb", "utf-8")
     (tmp_path / "b.jsonl").write_text(json.dumps({"text": long_text}) + "\n" + json.dumps({"text": "plain"}) + "\n")
-    (tmp_path / "c.txt").write_text("Việt office Donau \u0644\u0627", "utf-8")
+    (tmp_path / "c.txt").write_text("Việt office Donau Hausbau \u0644\u0627", "utf-8")
     report = run(tmp_path / "out", "--input", tmp_path, "--deduplicate", "exact")
     found = documents(tmp_path / "out")
-    assert found["a"] == "Việt office Donau \u0644\u0627"
+    assert found["a"] == "Việt office Donau Hausbau \u0644\u0627"
     assert found["b:1"] == "x" * (CHUNK_BYTES - 1) + "\u1eb9\u0301 end"
     assert report["counts"]["dropped: exact duplicate"] == 1, "c"
     assert report["counts"]["documents with letters in two code points, ligatures or soft hyphens, made NFC"] == 2

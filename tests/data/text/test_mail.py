@@ -396,3 +396,44 @@ def test_the_index_files_of_a_maildir_are_no_texts(tmp_path):
     report, found = imported(tmp_path, tmp_path / "out")
     assert sorted(found.values()) == sorted([TEXTS[0], "Some notes."])
     assert sum("is an index of a mail program" in line for line in report["left out"]) == len(names)
+
+
+@pytest.mark.parametrize("charset", ["koi8-r", "iso-8859-2", "iso-2022-jp"])
+def test_a_mail_that_an_editor_saved_as_utf_16_is_read_whatever_its_parts_say(charset):
+    """The editor has decoded what had eight bits; what had seven is still in the charset that it names."""
+    body = {"koi8-r": "Привет", "iso-2022-jp": "会議".encode("iso-2022-jp").decode("ascii")}.get(charset, "Žluťoučký")
+    headers = f"From: a@b.org\nSubject: Řeč\nContent-Type: text/plain; charset={charset}\n"
+    coded = base64.b64encode("会議 Žß"[: 2 if "2022" in charset else None].encode(charset, "ignore")).decode()
+    for rest, expected in (
+        (f"\n{body}\n", "会議" if "2022" in charset else body),
+        (f"Content-Transfer-Encoding: base64\n\n{coded}\n", base64.b64decode(coded).decode(charset).strip()),
+    ):
+        rows = [*read_mails([(headers + rest).encode("utf-16")], "eml", "auto", "en", counts := Counter())]
+        assert [row.values["text"].partition("\n")[2] for row in rows if expected] == [expected] * bool(expected)
+        assert not counts["undecodable bytes"]
+
+
+def test_a_mail_without_a_suffix_is_read_as_one_and_an_unfinished_one_not(tmp_path, capsys):
+    """The headers of mails that are saved as `1` or `a.txt` went into the text, and so did a Maildir's `tmp`."""
+    content = mails()[0].as_bytes()
+    for name in ("1", "2.txt"):
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "letter.txt").write_text("From: the beginning\nSubject: a letter\n\nNo mail.\n")
+    box = mailbox.Maildir(tmp_path / "Mail")
+    box.add(mails()[0])
+    (tmp_path / "Mail" / "tmp" / "3").write_bytes(content)
+    import_text.main(["--input", str(tmp_path), "--output-dir", str(tmp_path / "out")])
+    assert "Mail/tmp/3: is in the folder of a Maildir for mails that are not complete" in capsys.readouterr().out
+    texts = [line.partition(" ")[2] for line in (tmp_path / "out/source/en/0.txt").read_text().splitlines()]
+    assert sorted(texts) == [
+        *["Drucker – Büro Er druckt nicht. From here on."] * 3,
+        "From: the beginning Subject: a letter No mail.",
+    ]
+
+
+def test_a_charset_with_a_language_is_read():
+    """As RFC 2231 allows; the mail was no mail that can be read."""
+    head = "Subject: s\nContent-Type: text/plain; charset*=us-ascii'en'windows-1251\n\n"
+    content = head.encode() + "Привет, мир".encode("cp1251")
+    (row,) = read_mails([content], "eml", "auto", "en", Counter())
+    assert row.values is not None and row.values["text"] == "s\nПривет, мир"

@@ -141,8 +141,9 @@ def test_lines_that_many_documents_share_are_noticed_with_the_most_frequent():
         (
             "a.vtt",
             "WEBVTT - a title\nKind: captions\n\nNOTE a note\n\nSTYLE\n::cue { color: red }\n\nintro\n"
-            "00:01.000 --> 00:02.000 align:start\n<v Ann>One <00:01.500>two.\n\n00:03.000 --> 00:04.000\nNOTE this.\n",
-            "One two. NOTE this.",
+            "00:01.000 --> 00:02.000 align:start\n<v Ann>One &amp; <00:01.500>two.\n\n"
+            "00:03.000 --> 00:04.000\nNOTE this.\n",
+            "One & two. NOTE this.",
         ),
         ("page", "<!DOCTYPE html>\n<html><p>A <u>p</u>age.", "A page."),
         ("page.txt", "\n<HTML><body><p>A page.", "A page."),
@@ -167,6 +168,7 @@ def test_notebooks_subtitles_and_pages_by_another_name_are_read(tmp_path, name, 
         ("a.tex", "\\section{x}", "is TeX; convert it to text, e.g. with pandoc"),
         ("a.ass", "[Script Info]", r"are subtitles of another form; convert them to \*.srt"),
         ("a.pptx", "PK", "is a presentation, which is not read; save it as pdf"),
+        ("a.emlx", "9\nSubject: x", r"is a mail of Apple Mail; export the mailbox as \*.mbox"),
         ("a.yaml", "a: 1", "holds settings, and no prose"),
     ],
 )

@@ -67,6 +67,20 @@ def word_run(text: str, formatting: str = "") -> str:
     return f"<w:r><w:rPr>{formatting}</w:rPr><w:t>{text}</w:t></w:r>"
 
 
+def test_readings_above_a_word_are_no_part_of_it(tmp_path):
+    """Of ruby, as in HTML: the letters that say how a Chinese or Japanese word is read."""
+    ruby = "<w:ruby><w:rt>" + word_run("kan") + "</w:rt><w:rubyBase>" + word_run("漢") + "</w:rubyBase></w:ruby>"
+    body = f"<w:body><w:p><w:r>{ruby}</w:r>" + word_run("字") + "</w:p></w:body>"
+    document = f'<w:document xmlns:w="{WORD}">{body}</w:document>'
+    (tmp_path / "a.docx").write_bytes(zipped({"word/document.xml": document}))
+    open_document = (
+        '<o xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"><text:p><text:ruby><text:ruby-base>漢'
+        "</text:ruby-base><text:ruby-text>kan</text:ruby-text></text:ruby>字</text:p></o>"
+    )
+    (tmp_path / "b.odt").write_bytes(zipped({"content.xml": open_document}))
+    assert [read(tmp_path / name) for name in ("a.docx", "b.odt")] == [["漢字"], ["漢字"]]
+
+
 @pytest.mark.parametrize(
     ("body", "text", "hidden"),
     [
@@ -199,6 +213,13 @@ def test_hidden_sheets_rows_and_columns_are_left_out_and_counted(tmp_path):
     book.save(tmp_path / "b.xlsx")
     with pytest.raises(NotTextError, match=r"its hidden columns \['note', 'secret'\] are read if they are named"):
         read(tmp_path / "b.xlsx")
+
+
+@needs_office
+def test_cells_right_of_the_named_columns_are_counted(tmp_path):
+    workbook(tmp_path / "a.xlsx", first=[["text"], ["One.", "a remark", " "], ["Two.", None, "another"], ["Three."]])
+    assert read(tmp_path / "a.xlsx", findings := Findings()) == ["One.", "Two.", "Three."]
+    assert findings.noticed() == ["not read: 2 cells right of the columns that have a name"]
 
 
 def workbook(path, **sheets) -> None:

@@ -1,0 +1,105 @@
+"""Writes results.md from tests/golden/results/*.json: `.venv/bin/python docs/results.py` writes the page again."""
+
+import json
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+RECORDS = REPOSITORY / "tests/golden/results"
+PAGE = REPOSITORY / "docs/results.md"
+SUBJECTS = ("quickstart", "your_text", "labels", "search", "speed", "exports", "planner")
+
+INTRODUCTION = """# Results
+
+This page lists what was measured, what it was compared with, and the command that measured it.
+
+Every figure was measured on a CPU, unless its row names a GPU. Most figures are of one run with one seed. Another
+machine has other documentation to train on, and so has other figures.
+
+Below each table stand the runs behind it: commit, date, machine, command and the file with the details. The files are
+in the repository, which also has this page's data in `tests/golden/results/`. If a commit is marked with *recorded*,
+the details do not name the program; this commit wrote the figure down.
+
+`.venv/bin/python docs/results.py` writes this page again.
+"""
+
+Record = dict[str, str]
+
+
+def subject(name: str) -> dict:
+    """Title, text and rows of a subject."""
+    return json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [f"| {' | '.join(line)} |" for line in (head, *rows)]
+    lines.insert(1, f"{'|---' * len(head)}|")
+    return "\n".join(lines) + "\n"
+
+
+def with_unit(value: str, unit: str) -> str:
+    return f"{value}{unit}" if unit in ("", "%") else f"{value} {unit}"
+
+
+def compared_with(row: Record) -> str:
+    """The baseline and its name; empty if there is none."""
+    unit = "%" if row["unit"] == "%" else ""
+    return f"{row['baseline']}{unit} ({row['baseline_name']})" if row["baseline"] else ""
+
+
+def run_of(row: Record) -> tuple[str, ...]:
+    """Commit, date, machine, command and details of a row, as they stand in the table of runs."""
+    recorded = " *recorded*" if row.get("commit_is") == "of the record" else ""
+    command = f"`{row['command']}`" if row["command"] else ""
+    removed = ", a removed program" if row.get("command_is_removed") else ""
+    return f"`{row['commit']}`{recorded}", row["date"], row["machine"], command + removed, f"`{row['details']}`"
+
+
+def measured(name: str) -> str:
+    """The section of a subject: its figures, then the runs behind them."""
+    record, runs = subject(name), list[tuple[str, ...]]()
+    rows = list[tuple[str, ...]]()
+    for row in record["rows"]:
+        run = run_of(row)
+        if run not in runs:
+            runs.append(run)
+        number = str(runs.index(run) + 1)
+        rows.append((row["what"], with_unit(row["value"], row["unit"]), compared_with(row), number))
+    numbered = [(str(number), *run) for number, run in enumerate(runs, start=1)]
+    figures = table(("what", "result", "compared with", "run"), rows)
+    sources = table(("run", "commit", "date", "machine", "command", "details"), numbered)
+    return f"## {record['title']}\n\n{record['text']}\n\n{figures}\n{sources}"
+
+
+def planned() -> str:
+    """The section of the planner: published figures as targets, then the plans of trainings."""
+    record = subject("planner")
+    targets = [
+        (
+            row["what"],
+            with_unit(row["published"], row["unit"]),
+            row["planned"],
+            row["planned_with_fused_kernels"],
+            row["measured"] or "not yet",
+            f"`{row['command']}`" if row["command"] else "",
+        )
+        for row in record["rows"]
+    ]
+    plans = [(row["what"], row["machine"], row["planned"], f"`{row['command']}`") for row in record["plans"]]
+    head = ("what", "published", "planned, default", "planned, all fused kernels", "measured here", "command")
+    first = record["rows"][0]
+    return (
+        f"## {record['title']}\n\n{record['text']}\n\n{table(head, targets)}\n"
+        "Add `--fuse-linear on --fuse-dropout-add on` for the column with all fused kernels.\n\n"
+        "The planner also says how long a training takes, and which model it would choose for your text:\n\n"
+        f"{table(('what', 'machine', 'planned', 'command'), plans)}\n"
+        f"All plans are of commit `{first['commit']}`, {first['date']}. How far to trust them: `{first['details']}`.\n"
+    )
+
+
+def page() -> str:
+    return "\n".join([INTRODUCTION, *(measured(name) for name in SUBJECTS if name != "planner"), planned()])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(PAGE)
