@@ -174,10 +174,12 @@ class WordPieceTokenizer:
 
     def encode_with_offsets(self, texts: Sequence[str]) -> TokenizedTexts:
         """The tokens of each text and their characters; the texts must be valid UTF-8 (no lone surrogates)."""
-        written, texts = texts, [*map(without_forms, texts)] if self.normalization.equal_letters else texts
+        folds_forms, written = self.normalization.equal_letters, texts
+        texts = [*map(without_forms, texts)] if folds_forms else texts
         parts = [self._with_offsets(*utf8(chunk)) for chunk in chunks(texts, self._limits.texts_at_once)]
         ids, spans, lengths = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        return TokenizedTexts(ids, spans[:, 0], spans[:, 1], offsets_of(lengths)).in_written(written)
+        tokenized = TokenizedTexts(ids, spans[:, 0], spans[:, 1], offsets_of(lengths))
+        return tokenized.in_written(written) if folds_forms else tokenized
 
     def _with_offsets(self, text: np.ndarray, boundaries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(ids [T], first and last characters int32 [T, 2], number of tokens of each text)."""
