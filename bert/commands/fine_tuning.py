@@ -1,5 +1,6 @@
 """What the commands of fine-tuning share: settings, the quickstarts' data, ranks, start and results."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -211,15 +212,25 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool
     for found in (summary, read_json(folder / SCORES_FILE)):
         lines += wrapped(found.get("verdict", "")).splitlines()
     lines.append(wrapped(f"Predictions and summary.json: {folder}"))
-    commands = []
+    commands, better = [], better_baseline(summary)
     if is_alone and list_steps(config.checkpoint_dir()):
         words = shell_command("run_predict.py", config.checkpoint_dir(), *config.example_words)
-        commands.append(("use the model", words))
+        commands.append((f"use the model, although {better} score higher" if better else "use the model", words))
     if (baseline := folder / BASELINE_MODEL / LINEAR_MODEL_FILE).is_file():
-        commands.append(("use the kept baseline", shell_command("run_predict.py", baseline.parent)))
+        title = "use the kept baseline, which scores higher" if better else "use the kept baseline"
+        commands.insert(0 if better else len(commands), (title, shell_command("run_predict.py", baseline.parent)))
     if config.run.do_train and config.hardware.visualdl:
         commands.append(curves_command(folder))
     return [*lines, next_commands(commands)] if commands else lines
+
+
+def better_baseline(summary: Mapping[str, Any]) -> str:
+    """The baseline that scores best if it scores higher than the model, such as "words alone"; else ""."""
+    ending = "_alone_score"
+    measured = {key: value for key, value in summary.items() if key.endswith(ending) and value is not None}
+    best = max(measured, key=measured.__getitem__, default="")
+    is_better = bool(best) and measured[best] > summary.get("eval_score", math.inf)
+    return best.removeprefix("eval_").removesuffix("_score").replace("_", " ") if is_better else ""
 
 
 def _of_both_weights(scores: Sequence[Row], summary: Mapping[str, Any]) -> list[Row]:

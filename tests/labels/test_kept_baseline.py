@@ -2,7 +2,9 @@
 
 import csv
 import json
+import re
 import shlex
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import run_predict
 from bert import api
 from bert.commands.fine_tuning import result_lines
 from bert.config.command_line import parse_arguments
+from bert.conversion.usage import LINEAR_MODEL_FILE
 from bert.finetuning.task import Features
 from bert.glue.config import ENTRY
 from bert.labels.task import LabelTask
@@ -96,6 +99,30 @@ def test_a_kept_baseline_predicts_what_the_verdict_counts(kept):
     assert api.predict(folder, [{"words": examples.texts[0][0]}]) == results[:1]  # by the column of the training
     assert model.opened.describe() == f"{folder}: characters alone, a classifier of texts (calm, late, urgent)"
     assert f"run_predict.py {folder}" in "\n".join(result_lines(config, ()))
+
+
+@pytest.mark.parametrize(
+    ("scores", "better"),
+    [
+        ({"eval_score": 0.8, "eval_words_alone_score": 0.9, "eval_characters_alone_score": 0.85}, "words alone"),
+        ({"eval_score": 0.8, "eval_words_alone_score": None, "eval_characters_alone_score": 0.85}, "characters alone"),
+        ({"eval_score": 0.8, "eval_words_alone_score": 0.8, "eval_characters_alone_score": 0.7}, ""),
+        ({"eval_score": 0.8}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_model_that_scores_higher_is_the_first_next_step(tmp_path, scores, better):
+    run = SimpleNamespace(do_train=False, benchmark=False)
+    folders = {"log_dir": lambda: tmp_path, "checkpoint_dir": lambda: tmp_path / "model"}
+    config = SimpleNamespace(**folders, run=run, hardware=SimpleNamespace(visualdl=False), example_words=["a text"])
+    (tmp_path / "model/7").mkdir(parents=True)
+    (tmp_path / "summary.json").write_text(json.dumps(scores))
+    own = f"use the model, although {better} score higher" if better else "use the model"
+    assert re.findall(r"# (use .*)", "\n".join(result_lines(config, ()))) == [own]
+    (tmp_path / BASELINE_MODEL).mkdir()
+    (tmp_path / BASELINE_MODEL / LINEAR_MODEL_FILE).write_text("{}")
+    titles = ["use the kept baseline, which scores higher", own] if better else [own, "use the kept baseline"]
+    assert re.findall(r"# (use .*)", "\n".join(result_lines(config, ()))) == titles
 
 
 @pytest.mark.long
