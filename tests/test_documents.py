@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY, api, api_settings
-from docs import drawings, results
+from docs import drawings, results, screenshots
 from tests.benchmarks.published_throughput import TABLES
 from tests.documents import document
 from tests.support.documents import COMMANDS, FENCE, FOLDERS, TEXTS, commands
@@ -232,6 +232,20 @@ def test_the_drawings_are_those_of_the_script():
     """`python docs/drawings.py` makes them again."""
     for name, draw in drawings.DRAWINGS.items():
         assert (REPOSITORY / "docs/pictures" / name).read_text(encoding="utf-8") == draw(), name
+
+
+@pytest.mark.parametrize(("page", "picture"), [("monitor", "report.png"), ("serve", "server.png")])
+def test_a_page_shows_its_screenshot(page, picture):
+    """`python docs/screenshots.py` makes them again; Chromium may be missing here."""
+    content = (REPOSITORY / "docs/pictures" / picture).read_bytes()
+    assert content.startswith(b"\x89PNG") and len(content) < screenshots.MOST_BYTES
+    assert f"](../pictures/{picture})" in TEXTS[f"docs/howto/{page}.md"]
+
+
+def test_screenshots_without_chromium_say_how_to_get_it(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SystemExit, match="Chromium is not installed; run `apt-get install chromium`"):
+        screenshots.report_picture()
 
 
 def test_the_drawing_of_the_layers_has_every_room_in_its_order():

@@ -5,14 +5,17 @@ steps in metrics.jsonl, without the steps that it repeats.
 """
 
 import math
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from bert.interpreter import shell_command
+from bert.reporting.metric_titles import is_count
 from bert.reporting.run_record import read_metrics
 
 _PORT = 8040
 REPLAYED_ROWS = 2_000  # of the training metrics, evenly thinned; VisualDL itself draws about that many points
+_LONGEST_FOLDER = 12  # characters of a folder's name that the list of runs shows in full
 # Columns of the table: sections that are changed most first, then facts such as world_size, then the model's sizes.
 _SECTIONS = ("optimizer", "batch", "run", "precision", "data")
 _LAST_SECTION = "model"
@@ -52,7 +55,7 @@ class Tracker:
     def add(self, step: int, metrics: dict[str, Any], first_step: int) -> None:
         if self.writer is None:
             self.open(first_step)
-        self.write(step, finite({tag_of(name): value for name, value in metrics.items()}))
+        self.write(step, scalars_of(metrics))
 
     def close(self, final_step: int, figures: dict[str, Any]) -> None:
         """Add the run's figures, and end."""
@@ -69,14 +72,16 @@ class VisualDL(Tracker):
     def open(self, first_step: int) -> None:
         from visualdl import LogWriter  # slow to import, and only rank 0 of a run needs it
 
-        self.writer = LogWriter(logdir=str(self.directory / "visualdl"))
+        self.writer = LogWriter(
+            logdir=str(self.directory / "visualdl"), display_name=list_name(self.directory, datetime.now())
+        )
         self._tags: list[str] = []
         read = read_metrics(self.directory / "metrics.jsonl", []) if first_step > 0 else ([], [])
         training, held_out = ([row for row in rows if row["step"] <= first_step] for rows in read)
         every = max(1, -(-len(training) // REPLAYED_ROWS))
         for row in sorted([*training[::every], *held_out], key=lambda row: row["step"]):
             step = row.pop("step")
-            self.write(step, finite({tag_of(name): value for name, value in row.items() if name != "epoch"}))
+            self.write(step, scalars_of({name: value for name, value in row.items() if name != "epoch"}))
 
     def write(self, step: int, scalars: dict[str, float]) -> None:
         worker = self.writer
@@ -93,6 +98,31 @@ class VisualDL(Tracker):
         if self.hyper_parameters:
             self.writer.add_hparams(table_row(self.hyper_parameters), self._tags)
         self.writer.close()
+
+
+def scalars_of(metrics: dict[str, Any]) -> dict[str, float]:
+    """tag -> value, without counts that never change and without skipped updates while there are none."""
+    is_empty = metrics.get("skipped_steps") == 0
+    return finite(
+        {
+            tag_of(name): value
+            for name, value in metrics.items()
+            if not is_count(name) and not (is_empty and name == "skipped_steps")
+        }
+    )
+
+
+def list_name(directory: Path, start: datetime) -> str:
+    """Name of a run in VisualDL's list, which shows about 25 characters: `quickstart/phase1 (results/..., TIME)`.
+
+    The two innermost folders come first, because runs differ there. The time of the start keeps apart runs of equal
+    names, of which VisualDL would show only one.
+    """
+    folders = directory.resolve().parts[-3:]
+    outer = folders[-2]
+    if len(outer) > _LONGEST_FOLDER:
+        outer = f"{outer[:3]}..{outer[5 - _LONGEST_FOLDER :]}"
+    return f"{outer}/{folders[-1]} ({'/'.join(folders).removeprefix('//')}, {start:%Y-%m-%d %H:%M:%S})"
 
 
 def finite(scalars: dict[str, Any]) -> dict[str, float]:

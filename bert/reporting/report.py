@@ -9,7 +9,6 @@ import base64
 import html
 import io
 import math
-import re
 import sys
 import time
 import warnings
@@ -21,6 +20,8 @@ from bert.config.setting_errors import usage_errors
 from bert.files import shown, write_atomically
 from bert.help_parser import HelpParser
 from bert.printable import printable
+from bert.reporting.metric_titles import is_count, metric_title
+from bert.reporting.opening import levels, opening, updates
 from bert.reporting.progress import duration, metric_form
 from bert.reporting.run_record import VERDICTS, RunRecord, read_runs
 from bert.reporting.spread import repetition_tables
@@ -30,7 +31,8 @@ table{border-collapse:collapse;margin:1em 0;display:block;overflow-x:auto}
 td,th{border:1px solid #ddd;padding:.25em .6em;text-align:left;vertical-align:top}
 th{background:#f4f4f4}img{max-width:100%;width:530px}"""
 _FIRST = tuple("loss eval_masked_lm_loss learning_rate gradient_norm seqs_per_sec loss_scale skipped_steps".split())
-_UNPLOTTED = ("step_samples", "step_cost", "padded_tokens_per_sec", "eval_sequences")
+_UNPLOTTED = ("step_samples", "step_cost", "padded_tokens_per_sec")
+_STATES = ("loss_scale", "skipped_steps")  # drawn only if they change
 _LOGARITHMIC = ("gradient_norm", "loss_scale")
 _MOST_POINTS = 2_000  # of one curve
 _MOST_LABELS = 12  # of one plot
@@ -100,11 +102,15 @@ def to_markdown(title: str, blocks: Sequence[ReportBlock]) -> str:
 def blocks_of(runs: Sequence[RunRecord]) -> list[ReportBlock]:
     now = time.strftime("%Y-%m-%d %H:%M")
     until = ", ".join(f"{run.name} until update {run.last_step() or 0:,}" for run in runs)
-    blocks = [text(f"Read at {now}: {until}."), heading("Results"), table_of_runs("", runs, results(runs))]
+    blocks = [text(opening(run)) for run in runs[:_MOST_COLUMNS]]
+    if len(runs) > _MOST_COLUMNS:
+        blocks.append(text(f"Results of all {len(runs)} runs are in the first table."))
+    blocks += [text(f"Read at {now}: {until}."), heading("Results"), table_of_runs("", runs, results(runs))]
     blocks += [table(*rows) for rows in repetition_tables(runs, fewest=2)]
     blocks += [text(f"{run.name}: {complaint}") for run in runs for complaint in run.complaints]
     logged = {name for run in runs for name in run.metric_names()}
     plotted = [name for name in _FIRST if name in logged] + sorted(logged - {*_FIRST, *_UNPLOTTED})
+    plotted = [name for name in plotted if not is_count(name) and not _is_constant_state(name, runs)]
     pictures = [drawn for name in plotted if (drawn := draw(name, runs)) is not None]
     blocks += [block for run in runs if run.scores.get("classes") for block in classification(run.name, run.scores)]
     blocks += [heading("Curves"), *(pictures or [text("There is nothing to draw yet.")])]
@@ -194,25 +200,27 @@ def results(runs: Sequence[RunRecord]) -> Rows:
         if any(value is not None for value in values):
             rows.append([title, *map(_cell_text, values)])
 
-    add("updates", [_progress(run) for run in runs])
-    add("final loss", [run.last("loss" if run.last("final_loss") is None else "final_loss") for run in runs])
+    add("updates", [updates(run) for run in runs])
+    losses = [run.last("loss" if run.last("final_loss") is None else "final_loss") for run in runs]
+    add(metric_title("final_loss"), losses)
     names = {name for run in runs for name in [*run.summary, *run.metric_names()]}
     for name in sorted(name for name in names if name.startswith("eval_")):
-        add(name.replace("_", " "), [_metric(name, run) for run in runs])
-        add(f"{name.replace('_', ' ')}, last update", [_metric(f"last_{name}", run) for run in runs])
+        add(metric_title(name), [_metric(name, run) for run in runs])
+        if not is_count(name):
+            add(f"{metric_title(name)}, last update", [_metric(f"last_{name}", run) for run in runs])
         if name == "eval_masked_lm_loss":
-            add("unigram entropy, to be below", [run.summary.get("unigram_entropy") for run in runs])
-    for title, name, else_median in (
-        ("sequences/s", "training_sequences_per_second", "seqs_per_sec"),
-        ("inference sequences/s", "inference_sequences_per_second", ""),
-        ("tokens/s", "tokens_per_second", "tokens_per_sec"),
+            add(metric_title("unigram_entropy"), [run.summary.get("unigram_entropy") for run in runs])
+    for name, else_median in (
+        ("training_sequences_per_second", "seqs_per_sec"),
+        ("inference_sequences_per_second", ""),
+        ("tokens_per_second", "tokens_per_sec"),
     ):
-        add(title, [run.summary.get(name) or _median(run, else_median) for run in runs])
+        add(metric_title(name), [run.summary.get(name) or _median(run, else_median) for run in runs])
     utilisations = [run.summary.get("mfu") or _median(run, "mfu") for run in runs]
     for name in VERDICTS:
         add(name.replace("_", " "), [run.summary.get(name) for run in runs])
-    add("model FLOPs utilisation", [None if value is None else f"{value:.1%}" for value in utilisations])
-    add("skipped updates", [run.last("skipped_steps") for run in runs])
+    add(metric_title("mfu"), [None if value is None else f"{value:.1%}" for value in utilisations])
+    add(metric_title("skipped_steps"), [run.last("skipped_steps") for run in runs])
     add("loss scale", [run.last("loss_scale") for run in runs])
     add("ranks", [run.summary.get("world_size") for run in runs])
     add("starts", [len(run.legs) or None for run in runs])
@@ -232,17 +240,6 @@ def _checkpoints(run: RunRecord) -> str | None:
     return f"{steps} ({run.checkpoint_bytes / 1e6:,.0f} MB)" if steps else None
 
 
-def _progress(run: RunRecord) -> str | None:
-    total = run.settings.get("max_steps")
-    done = run.summary.get("steps") or max((row["step"] for row in run.training), default=None)
-    if done is None:
-        return None
-    steps = f"{done:,}" + (f" of {total:,}" if isinstance(total, int) and total > 0 else "")
-    if run.summary.get("interrupted_by"):
-        return f"{steps}, stopped by {run.summary['interrupted_by']}"
-    return steps if run.summary.get("finished", "steps" in run.summary) else f"{steps}, not finished"
-
-
 def _metric(name: str, run: RunRecord) -> str | None:
     value, form = run.last(name), metric_form(name, dict.fromkeys(run.metric_names()))
     return value if value is None or form == ".4f" else format(value, form)
@@ -259,6 +256,11 @@ def _cell_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _is_constant_state(name: str, runs: Sequence[RunRecord]) -> bool:
+    """Whether the curve of a state never changes; the table of results has its value."""
+    return name in _STATES and len({value for run in runs for _, value in run.curve(name)}) <= 1
 
 
 def _thinned(curve: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
@@ -283,12 +285,12 @@ def draw(name: str, runs: Sequence[RunRecord]) -> ReportBlock | None:
         label = run.name.replace("$", r"\$").lstrip("_")
         (line,) = axes.plot(steps, values, label=label, linewidth=1.2, marker="." if len(curve) < 30 else None)
         ends = (before, max(before + (run.last_step() or 0), before + 1))
-        for place, (method, level) in enumerate(_levels(run, name).items()):
+        for place, (method, level) in enumerate(levels(run, name).items()):
             style = (0, (1, 1 + place))  # dotted, of each method less densely
             axes.plot(ends, (level, level), color=line.get_color(), linestyle=style, label=f"{label}: {method}")
     if name in _LOGARITHMIC and all(value > 0 for _, curve in curves for _, value in curve):
         axes.set_yscale("log", base=2 if name == "loss_scale" else 10)
-    title = name.removeprefix("eval_").replace("_", " ") + (" (held out)" if name.startswith("eval_") else "")
+    title = metric_title(name)
     axes.set(title=title, xlabel="updates")
     minutes = _seconds(runs[0]) / 60 / (runs[0].last_step() or 1) if len(runs) == 1 else 0.0  # of an update
     if minutes:
@@ -300,18 +302,6 @@ def draw(name: str, runs: Sequence[RunRecord]) -> ReportBlock | None:
         note = f"the first of {len(lines)}" if len(lines) > _MOST_LABELS else None
         axes.legend(lines[:_MOST_LABELS], labels[:_MOST_LABELS], fontsize="small", title=note)
     return _png(figure, title)
-
-
-def _levels(run: RunRecord, name: str) -> dict[str, float]:
-    """What a plain method has of a metric of the evaluations, method -> value: it has no curve."""
-    if name == "eval_masked_lm_loss":
-        levels = {"unigram entropy": run.summary.get("unigram_entropy")}
-    else:
-        ends = sorted((each.removeprefix("eval_") for each in run.metric_names() if each.startswith("eval_")), key=len)
-        pattern = re.compile(f"eval_(.+?)_({'|'.join(map(re.escape, reversed(ends)))})")
-        figures = [(pattern.fullmatch(key), value) for key, value in run.summary.items() if not run.curve(key)]
-        levels = {key[1].replace("_", " "): value for key, value in figures if key and f"eval_{key[2]}" == name}
-    return {method: level for method, level in levels.items() if isinstance(level, float)}
 
 
 def updates_before(run: RunRecord, runs: Sequence[RunRecord]) -> int:
@@ -336,7 +326,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with usage_errors():
         runs = read_runs(arguments.run)
         if arguments.list:
-            print("\n".join(f"{shown(run.directory)}   {_progress(run) or 'nothing logged yet'}" for run in runs))
+            print("\n".join(f"{shown(run.directory)}   {updates(run) or 'nothing logged yet'}" for run in runs))
             return
         title = f"Training report: {', '.join(run.name for run in runs)}"
         path = arguments.markdown or arguments.html or arguments.run[0] / "report.html"

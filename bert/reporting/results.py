@@ -8,6 +8,7 @@ from typing import Any
 from bert.config.training_settings import TrainingConfig
 from bert.files import read_json
 from bert.help_parser import WIDTH, wrapped, wrapped_command
+from bert.reporting.metric_titles import metric_title
 from bert.reporting.progress import duration, figure
 from bert.reporting.run_record import RunRecord, read_run
 
@@ -16,16 +17,16 @@ _ROWS = (  # title, key of summary.json, format
     ("epochs", "epochs", ".2f"),
     ("training loss (masked LM + next sentence)", "final_loss", ".3f"),
     ("masked-LM loss before training, held out (nats)", "initial_eval_masked_lm_loss", ".3f"),
-    ("masked-LM loss, held out (nats)", "eval_masked_lm_loss", ".3f"),
+    (metric_title("eval_masked_lm_loss"), "eval_masked_lm_loss", ".3f"),
     ("lowest masked-LM loss, held out (nats)", "best_eval_masked_lm_loss", ".3f"),
     ("... after update, kept as a checkpoint", "best_step", ","),
-    ("unigram entropy, to be below (nats)", "unigram_entropy", ".3f"),
-    ("masked-LM accuracy, held out", "eval_masked_lm_accuracy", ".1%"),
-    ("next-sentence accuracy, held out", "eval_next_sentence_accuracy", ".1%"),
-    ("sequences a second", "training_sequences_per_second", ",.1f"),
-    ("tokens a second", "tokens_per_second", ",.0f"),
-    ("model FLOPs utilisation", "mfu", ".1%"),
-    ("updates skipped for overflow", "skipped_steps", ",.0f"),
+    (metric_title("unigram_entropy"), "unigram_entropy", ".3f"),
+    (metric_title("eval_masked_lm_accuracy"), "eval_masked_lm_accuracy", ".1%"),
+    (metric_title("eval_next_sentence_accuracy"), "eval_next_sentence_accuracy", ".1%"),
+    (metric_title("training_sequences_per_second"), "training_sequences_per_second", ",.1f"),
+    (metric_title("tokens_per_second"), "tokens_per_second", ",.0f"),
+    (metric_title("mfu"), "mfu", ".1%"),
+    (metric_title("skipped_steps"), "skipped_steps", ",.0f"),
 )
 
 _TERMS = (

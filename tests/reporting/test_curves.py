@@ -4,12 +4,23 @@ import io
 import json
 import math
 import types
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bert.reporting.curves import REPLAYED_ROWS, Tracker, VisualDL, curves_command, finite, table_row, tag_of
+from bert.reporting.curves import (
+    REPLAYED_ROWS,
+    Tracker,
+    VisualDL,
+    curves_command,
+    finite,
+    list_name,
+    scalars_of,
+    table_row,
+    tag_of,
+)
 from bert.reporting.logs import Log
 
 SETTINGS = {
@@ -158,6 +169,41 @@ def test_the_table_has_changed_settings_first_and_neither_paths_nor_machines():
     ]
 
 
+def runs_in_list(folder) -> list[str]:
+    from visualdl.server import lib
+
+    return lib.get_logs(reader(folder), "scalar")["runs"]
+
+
+def test_the_list_of_runs_begins_with_the_folders_that_differ(tmp_path):
+    """VisualDL's list shows about 25 characters of a name."""
+    for name in ("experiment_rate_1e-4/phase1", "experiment_rate_1e-4/phase2", "experiment_rate_2e-4/phase1", "b/ner"):
+        log = run_log(tmp_path / "results" / name)
+        train(log, [1, 2])
+        log.close()
+    names = sorted(runs_in_list(tmp_path))
+    assert [name.split(", ")[0] for name in names] == [
+        "b/ner (results/b/ner",
+        "exp..te_1e-4/phase1 (results/experiment_rate_1e-4/phase1",
+        "exp..te_1e-4/phase2 (results/experiment_rate_1e-4/phase2",
+        "exp..te_2e-4/phase1 (results/experiment_rate_2e-4/phase1",
+    ]
+    assert len({name[:25] for name in names}) == 4
+
+
+def test_runs_of_equal_folders_are_kept_apart_by_their_starts():
+    first = datetime(2026, 11, 29, 7, 5, 9)
+    name = list_name(Path("/results/quickstart/phase1"), first)
+    assert name == "quickstart/phase1 (results/quickstart/phase1, 2026-11-29 07:05:09)"
+    assert list_name(Path("/results/quickstart/phase1"), first.replace(second=10)) != name
+
+
+def test_counts_and_zero_skipped_updates_have_no_chart():
+    metrics = {"loss": 2.0, "skipped_steps": 0.0, "eval_sequences": 9, "eval_total": 9}
+    assert scalars_of(metrics) == {"train/loss": 2.0}
+    assert scalars_of({"skipped_steps": 1.0}) == {"train/skipped_steps": 1.0}
+
+
 class Written(Tracker):
     def open(self, first_step):
         self.writer, self.rows = True, [("open", first_step)]
@@ -193,7 +239,7 @@ def test_a_continued_curve_begins_with_the_earlier_rows_evenly_thinned(tmp_path,
     lines = [*training, {"step": 2, "eval_loss": 7.0}, *later]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     written = []
-    monkeypatch.setattr("visualdl.LogWriter", lambda logdir: logdir)
+    monkeypatch.setattr("visualdl.LogWriter", lambda logdir, display_name: logdir)
     monkeypatch.setattr(VisualDL, "write", lambda self, step, scalars: written.append((step, scalars)))
     VisualDL(tmp_path).open(rows)
     assert [row for row in written if "eval/loss" in row[1]] == [(2, {"eval/loss": 7.0})]

@@ -19,7 +19,7 @@ def test_todays_report_shows_the_last_figures_of_each_phase(tmp_path, monkeypatc
     main(["tests/golden/runs/quickstart", "--markdown", str(tmp_path / "report.md")])
     text = (tmp_path / "report.md").read_text()
     summaries = [json.loads((RUNS / f"quickstart/phase{phase}/summary.json").read_text()) for phase in (1, 2)]
-    (row,) = re.findall(r"^\| eval masked lm loss \|.*", text, re.M)
+    (row,) = re.findall(r"^\| masked-LM loss, held out \(nats\) \|.*", text, re.M)
     assert row.split(" | ")[-2:] == [
         f"{s['eval_masked_lm_loss']:.4g}{end}" for s, end in zip(summaries, ("", " |"), strict=True)
     ]

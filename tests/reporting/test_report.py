@@ -66,8 +66,8 @@ def test_what_a_continued_run_did_again_replaces_what_was_lost(tmp_path):
 
 def test_an_unfinished_run_is_reported_from_its_rows(tmp_path):
     shown = results(run_of(tmp_path / "phase1", finished=False))
-    assert shown["updates"] == ["8 of 8, not finished"] and shown["sequences/s"] == ["100"]
-    assert shown["final loss"] == ["9.2"]  # the last one logged
+    assert shown["updates"] == ["8 of 8, not finished"] and shown["sequences a second"] == ["100"]
+    assert shown["training loss"] == ["9.2"]  # the last one logged
 
 
 def test_a_live_run_that_was_continued_is_not_reported_by_its_old_summary(tmp_path, without_pictures):
@@ -78,10 +78,12 @@ def test_a_live_run_that_was_continued_is_not_reported_by_its_old_summary(tmp_pa
     append(directory / "log.jsonl", f"DLLL {json.dumps(parameters)}\n")
     run = read_run(directory, "a")
     shown = results(run)
-    assert shown["updates"] == ["9 of 8, not finished"] and shown["final loss"] == ["7.75"]
-    assert shown["eval masked lm loss"] == ["4.5"] and shown["unigram entropy, to be below"] == ["5.875"]
+    assert shown["updates"] == ["9 of 8, not finished"] and shown["training loss"] == ["7.75"]
+    assert shown["masked-LM loss, held out (nats)"] == ["4.5"] and shown["unigram entropy, to be below (nats)"] == [
+        "5.875"
+    ]
     assert "summary.json is of update 8, and the run went on to 9" in run.complaints[0]
-    assert "a until update 9." in blocks_of([run])[0].html
+    assert "a until update 9." in blocks_of([run])[1].html
 
 
 def test_phase_2_follows_phase_1(tmp_path, monkeypatch):
@@ -137,9 +139,8 @@ def test_runs_are_found_at_any_depth_and_listed(tmp_path, capsys, without_pictur
 def test_every_curve_is_drawn_once_for_all_runs(tmp_path):
     runs = [run_of(tmp_path / name / "phase1", name) for name in ("a", "b")]
     images = re.findall(r'<img alt="([^"]+)" src="data:image/png;base64,([^"]+)">', to_html("x", blocks_of(runs)))
-    assert [title.replace(" (held out)", "") for title, _ in images] == [
-        *("loss", "masked lm loss", "learning rate", "gradient norm", "seqs per sec", "loss scale", "skipped steps")
-    ]
+    titles = ("training loss", "masked-LM loss, held out (nats)", "learning rate", "gradient norm")
+    assert [title for title, _ in images] == [*titles, "sequences a second"]  # loss scale and skipped updates are flat
     assert all(base64.b64decode(image).startswith(PNG) and len(image) > 5000 for _, image in images)
     assert draw("nothing", runs) is None
 
@@ -150,10 +151,10 @@ def test_html_and_markdown_are_one_file_that_shows_everything(tmp_path, capsys):
     main([str(run), "--markdown", str(tmp_path / "r.md")])
     page, text = (tmp_path / "r.html").read_text(), (tmp_path / "r.md").read_text()
     images = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
-    assert len(images) == text.count("](data:image/png;base64,") == 7
+    assert len(images) == text.count("](data:image/png;base64,") == 5
     assert all(base64.b64decode(image).startswith(PNG) for image in images)
     assert "http" not in re.sub(r"base64,[^\")]+", "", page + text)  # nothing is loaded from elsewhere
-    for words in ("8 of 8", "sequences/s", "Starts", "learning_rate"):
+    for words in ("8 of 8", "sequences a second", "Starts", "learning_rate"):
         assert words in page and words.replace("_", r"\_") in text
     assert capsys.readouterr().out.splitlines() == [f"wrote {tmp_path / 'r.html'}", f"wrote {tmp_path / 'r.md'}"]
 

@@ -37,6 +37,18 @@ def found(*runs) -> dict[str, list[str]]:
         ({"max_steps": 1234}, {"steps": 1234}, "1,234 of 1,234"),
         ({"max_steps": -1}, {"steps": 7, "finished": False}, "7, not finished"),
         ({"max_steps": 9}, {"steps": 7, "interrupted_by": "SIGTERM", "finished": False}, "7 of 9, stopped by SIGTERM"),
+        ({"max_steps": 89061, "finish_in": 60.0}, {}, "30, not finished"),  # the time decides the total
+        (
+            {"max_steps": 89061, "finish_in": 60.0},
+            {"steps": 4010, "decay_from": 3400, "last_step": 4010, "finished": True},
+            "4,010, all that its time allowed",
+        ),
+        (
+            {"max_steps": 89061},
+            {"steps": 4010, "decay_from": 3400, "last_step": 4010, "finished": True},
+            "4,010, ended by a file FINISH",
+        ),
+        ({"max_steps": 89061}, {"steps": 4010, "finished": True}, "4,010, stopped early"),
         ({}, {}, "30, not finished"),
         ({"max_steps": 0}, {}, "30, not finished"),
     ],
@@ -63,11 +75,11 @@ def test_figures_of_the_summary_come_before_those_of_the_curves():
     shown = found(unfinished, record("b", speeds, summary=summary))
     assert shown == {
         "updates": ["40, not finished", "40"],
-        "final loss": ["1.5", "0.1235"],
-        "sequences/s": ["5", "12,346"],  # of four the upper median
+        "training loss": ["1.5", "0.1235"],
+        "sequences a second": ["5", "12,346"],  # of four the upper median
         "verdict": ["-", "better"],
         "model FLOPs utilisation": ["50.0%", "12.5%"],
-        "skipped updates": ["-", "0"],
+        "updates skipped for overflow": ["-", "0"],
         "loss scale": ["8", "8"],
         "ranks": ["-", "8"],
         "starts": ["2", "-"],
@@ -81,11 +93,25 @@ def test_held_out_metrics_have_their_own_forms_and_last_values():
     held_out = rows(eval_accuracy=[0.25, 0.5], eval_masked_lm_loss=[3.0, 2.5])
     summary = {"eval_accuracy": 0.75, "last_eval_accuracy": 0.625, "unigram_entropy": 6.0}
     shown = found(record(held_out=held_out, summary=summary))
-    assert shown["eval accuracy"] == ["75.0%"] and shown["eval accuracy, last update"] == ["62.5%"]
-    assert shown["eval masked lm loss"] == ["2.5"] and shown["unigram entropy, to be below"] == ["6"]
-    assert "eval masked lm loss, last update" not in shown
+    assert shown["accuracy, held out"] == ["75.0%"] and shown["accuracy, held out, last update"] == ["62.5%"]
+    assert shown["masked-LM loss, held out (nats)"] == ["2.5"] and shown["unigram entropy, to be below (nats)"] == ["6"]
+    assert "masked-LM loss, held out (nats), last update" not in shown
     squad = found(record(held_out=rows(eval_exact=[50.0], eval_f1=[61.125], eval_loss=[0.5])))
-    assert (squad["eval exact"], squad["eval f1"], squad["eval loss"]) == (["50.00"], ["61.12"], ["0.5"])
+    assert (squad["exact match, held out"], squad["F1, held out"], squad["loss, held out"]) == (
+        ["50.00"],
+        ["61.12"],
+        ["0.5"],
+    )
+
+
+def test_a_state_that_never_changes_and_a_count_have_no_chart(figures):
+    constant = rows(loss=[2.0, 1.0], skipped_steps=[0.0, 0.0], loss_scale=[1.0, 1.0])
+    counts = rows(eval_total=[9, 9], eval_sequences=[9, 9])
+    blocks_of([record(training=constant, held_out=counts)])
+    assert [title for _, title in figures] == ["training loss"]
+    figures.clear()
+    blocks_of([record(training=rows(skipped_steps=[0.0, 1.0], loss_scale=[2.0, 1.0]))])
+    assert [title for _, title in figures] == ["loss scale", "updates skipped for overflow"]
 
 
 @pytest.mark.parametrize(
@@ -122,12 +148,12 @@ def test_phase_2_is_drawn_behind_phase_1_and_levels_to_the_end(figures):
     assert [updates_before(run, runs) for run in runs] == [0, 20, 0] and updates_before(second, [second]) == 0
     draw("loss", runs)
     axes, title = figures.pop()
-    assert title == "loss" and axes.get_yscale() == "linear"
+    assert title == "training loss" and axes.get_yscale() == "linear"
     lines = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
     assert lines == {"p1": ([10, 20], [3.0, 2.0]), "p2": ([30], [1.0]), "p3": ([10], [1.0])}
     draw("eval_masked_lm_loss", [first, second])
     axes, title = figures.pop()
-    assert title == "masked lm loss (held out)" and axes.get_legend() is not None
+    assert title == "masked-LM loss, held out (nats)" and axes.get_legend() is not None
     assert [list(line.get_xdata()) for line in axes.lines] == [[30]]  # only a run with the curve has its level
     entropy = record("p", [], rows(eval_masked_lm_loss=[4.0, 3.0]), {"unigram_entropy": 6.0})
     draw("eval_masked_lm_loss", [entropy])

