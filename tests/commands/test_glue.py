@@ -186,7 +186,7 @@ def test_the_help_of_a_classifier_has_no_flags_of_published_tasks(capsys):
     with pytest.raises(SystemExit):
         plan(["--help"], "classify")
     shown = capsys.readouterr().out
-    assert "--group-by" in shown and not any(flag in shown for flag in ("--task-name", "--data-dir", "--download"))
+    assert "--label-column" in shown and not any(flag in shown for flag in ("--task-name", "--data-dir", "--download"))
 
 
 def test_entities_have_a_script_of_their_own(weights, capsys):

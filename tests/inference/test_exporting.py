@@ -139,7 +139,7 @@ def test_an_export_is_used_like_its_checkpoint(tmp_path, task, to_format, reques
     assert exported.opened.task == task and exported.max_seq_length == wanted.max_seq_length
     card = (tmp_path / "x/README.md").read_text()
     library = "onnx" if to_format == "onnx" else "paddlepaddle"
-    assert f"library_name: {library}" in card and "run_predict.py x" in card and "not recorded" in card
+    assert f"library_name: {library}" in card and "bert-on-paddle predict x" in card and "not recorded" in card
     there, here = exported.predict(requests), wanted.predict(requests)
     numbers = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
     assert numbers.sub("", str(there)) == numbers.sub("", str(here))
