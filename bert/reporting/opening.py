@@ -19,12 +19,12 @@ def opening(run: RunRecord) -> str:
     data = _training_data(run)
     begin = f"{run.name}: {_model(run)} was {_purpose(run)}{f' on {data}' if data else ''}"
     name = main_metric(run)
-    value = None if name is None else run.last(name)
-    if name is None or value is None:
+    if name is None:
         loss = run.last("loss" if run.last("final_loss") is None else "final_loss")
         if loss is None:
             return f"{begin}; it has no figures yet."
         return f"{begin}; its training loss is {loss:.3f}, and no evaluation on held-out data was logged."
+    value = run.last(name)
     so_far = "" if run.summary.get("finished", "steps" in run.summary) else " so far"
     comparison = _comparison(name, value, run)
     return f"{begin}; on held-out data its {short_title(name)} is {_figure(name, value, run)}{so_far}, {comparison}."
@@ -35,13 +35,13 @@ def main_metric(run: RunRecord) -> str | None:
 
     A score is a mean of metrics, which says less than the first of them.
     """
-    names = {name for name in [*run.summary, *run.metric_names()] if name.startswith("eval_") and not is_count(name)}
+    logged = [name for name in [*run.metric_names(), *run.summary] if name.startswith("eval_") and not is_count(name)]
+    names = [name for name in logged if isinstance(run.last(name), (int, float))]
     if _LOSS in names:
         return _LOSS
     best = [name.removeprefix("best_") for name in run.summary if name.startswith("best_eval_")]
     chosen = [name for name in best if name in names and not name.endswith("score")]
-    in_order = [name for name in [*run.metric_names(), *run.summary] if name in names]
-    return next(iter([*chosen, *in_order]), None)
+    return next(iter([*chosen, *names]), None)
 
 
 def levels(run: RunRecord, name: str) -> dict[str, float]:
@@ -91,7 +91,7 @@ def _model(run: RunRecord) -> str:
 def _purpose(run: RunRecord) -> str:
     stage = run.directory.name
     if "phase" in run.settings:
-        return "pre-trained"
+        return "pre-trained further" if run.settings.get("from_pretrained_params") else "pre-trained"
     if stage.startswith("glue-"):
         return "fine-tuned to label texts"
     return _PURPOSES.get(stage, "trained")

@@ -248,7 +248,10 @@ def test_the_best_weights_are_kept_and_used_and_both_scores_told_apart(tmp_path,
     for summary in (reported, json.loads((config.stage_dir() / "summary.json").read_text())):
         assert {name: summary[name] for name in scores} == scores
     rows_of_report = results([read_run(config.stage_dir(), "numbers")])
-    assert ["eval accuracy", "90.0%"] in rows_of_report and ["eval accuracy, last update", "40.0%"] in rows_of_report
+    assert ["accuracy, held out", "90.0%"] in rows_of_report and [
+        "accuracy, held out, last update",
+        "40.0%",
+    ] in rows_of_report
     only = config_of(
         tmp_path,
         run={"do_train": False, "do_eval": False, "output_dir": tmp_path / "alone"},

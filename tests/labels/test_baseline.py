@@ -174,7 +174,7 @@ def test_the_table_the_report_and_the_card_say_what_the_summary_says(tmp_path):
     assert any(line.split() == ["words", "alone", "accuracy", share] for line in table)
     assert any(line.split() == ["baseline,", "seconds", "2.5"] for line in table)
     rows = dict(results([run]))
-    assert (rows["verdict"], rows["eval words alone accuracy"]) == (found["verdict"], share)
+    assert (rows["verdict"], rows["words alone accuracy, held out"]) == (found["verdict"], share)
     assert [block.markdown for block in _evaluations(run)] == [text(found["verdict"]).markdown]
 
 

@@ -81,6 +81,15 @@ def test_a_model_that_has_not_learned_more_than_frequencies_is_named():
     )
 
 
+def test_given_weights_are_trained_further_and_a_metric_that_is_no_number_is_not_read():
+    settings = {"phase": 1, "input_dir": "shards", "from_pretrained_params": "results/minilm"}
+    run = record("x", rows(loss=[2.0]), settings=settings, summary={"eval_name": "y", "parameters": 22_895_426})
+    assert opening(run) == (
+        "x: the model results/minilm (22.9 million parameters) was pre-trained further on shards; its training loss is "
+        "2.000, and no evaluation on held-out data was logged."
+    )
+
+
 def test_a_run_without_an_evaluation_has_its_loss_or_nothing():
     assert opening(record("x")) == "x: a model was trained; it has no figures yet."
     assert opening(record("x", rows(loss=[2.0, 1.5]))) == (
