@@ -346,7 +346,7 @@ def _started(name: str, words: Sequence[str], settings: Mapping[str, Any]) -> su
 
 
 def _echo_lines(process: subprocess.Popen[str], quiet: bool) -> list[str]:
-    """The lines of a process, printed as they come unless it is quiet; its errors are left to the exception."""
+    """Read the lines of a process, and print them unless `quiet`. Lines of errors are left to the exception."""
     lines = []
     assert process.stdout is not None
     for line in process.stdout:

@@ -155,7 +155,7 @@ def _learned(request: VocabularyRequest, base: Vocabulary | None) -> Vocabulary:
 
 
 def _earlier(output: Path, vocab_size: int) -> Vocabulary | None:
-    """The vocabulary that stands there; ValueError if the file is none, or is too large to be the one to train."""
+    """The existing vocabulary at `output`. ValueError if it is none, or has more than `vocab_size` tokens."""
     if not output.is_file():
         return None
     try:

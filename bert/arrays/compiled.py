@@ -96,7 +96,7 @@ class Loop(Deferred):
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names of globals in a function, and in those that it defines."""
+    """The names of globals in a function and in the functions that it defines."""
     inner_codes = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     return set(code.co_names).union(*map(_names, inner_codes))
 

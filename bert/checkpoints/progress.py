@@ -48,7 +48,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class DecayState:
-    """The decay of --lr-schedule wsd (`bert.training.decay`), whose rates were last spread anew at `step`."""
+    """The decay of --lr-schedule wsd (`bert.training.decay`). Its rates were last computed at `step`."""
 
     first: int  # the step before its first update, the last with the stable rate
     last: int  # the last step, where the run ends

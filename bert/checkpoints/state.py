@@ -266,7 +266,7 @@ def initialize_from(
 
 
 def _heads_that_differ(lines: list[str]) -> Iterator[str]:
-    """A line for each head that is missing or not used, from those of `differences`."""
+    """Reduce the lines of `differences` to one for each head that is missing or not used."""
     for kind, text in (
         ("missing: ", "no {head} is taken from the weights, it starts from its random initialisation: {names}"),
         ("unknown: ", "{head} not used by this model: {names}"),

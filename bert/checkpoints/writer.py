@@ -22,7 +22,7 @@ _FEW_CHECKPOINTS = 4
 
 
 class SaveFailed(Failure):
-    """A checkpoint could not be written; those before it are untouched."""
+    """A checkpoint could not be written; earlier checkpoints are untouched."""
 
     exit_code = NOT_SAVED
 
@@ -47,7 +47,7 @@ class CheckpointWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait for the save in flight; its error does not replace the one that ended the block."""
+        """Wait for the save in flight. Its error does not replace an error that ended the block."""
         try:
             self.finish()
         except SaveFailed as error:

@@ -350,7 +350,7 @@ def job_of(plan: LaunchPlan, words: Sequence[str] = (), for_all_nodes: bool = Fa
 
 
 def first_start(config: PretrainingConfig, previous: PretrainingConfig) -> dict[str, Any]:
-    """The start of a phase that has no checkpoint yet, where it is not the one asked for: phase 2 starts from phase 1.
+    """Change the start of a phase without a checkpoint if necessary: phase 2 starts from phase 1.
 
     Initial weights given for both phases are for phase 1 only; those given for phase 2 alone are kept.
 

@@ -218,7 +218,7 @@ class FineTuningEvaluation(Evaluation):
         return f"{shown} is near zero: the model has learned next to nothing of this task; {remedy}"
 
     def _announce(self, part: Part) -> None:
-        """Log where the results are; a task whose users look for them beside the checkpoints gets links there."""
+        """Log where the results are. If the task wants it, make links to them in the folder of the checkpoints."""
         folder, beside = self._config.stage_dir(), self._config.checkpoint_dir()
         for name in part.results if self._task.results_beside_checkpoints else ():
             with suppress(OSError):  # a file system without links

@@ -115,7 +115,7 @@ class MaskFiller(TrainedModel):
         return masks
 
     def _window(self, text: str) -> list[int]:
-        """The tokens of a text; of one that is too long, those around its masks."""
+        """The tokens of a text. A text that is too long is cut to the tokens around its masks."""
         ids = self.tokenizer.encode_masked(text)
         room = self.max_seq_length - 2
         if len(ids) <= room:

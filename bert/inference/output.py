@@ -141,7 +141,7 @@ def _cell(value: Any) -> Any:
 
 
 def _text_cell(value: Any) -> Any:
-    """The cell with ' before it if a spreadsheet would take it for a formula and not for a number."""
+    """The cell, with ' before it if a spreadsheet would run it as a formula."""
     cell = _cell(value)
     is_formula = isinstance(cell, str) and re.match(r"[=@\t\r]|[+-](?![\d.,eE+-]*$)", cell)
     return f"'{cell}" if is_formula else cell

@@ -120,7 +120,7 @@ class TrainedModel:
         return RowForm(keys or self.text_keys(), self.request, *form)
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
-        """The results for checked requests."""
+        """Compute the results of checked requests."""
         raise NotImplementedError
 
     def columns(self) -> dict[str, type]:

@@ -160,7 +160,7 @@ class Train(Step):
 
 
 def part_of_time(step: Train, todo: Sequence[Train]) -> float:
-    """The part of the hours that a training gets among those that are left, of which it is one."""
+    """The part of the remaining hours that a training gets; `todo` are the trainings that remain, with this one."""
     return step.share / math.fsum(one.share for one in todo)
 
 

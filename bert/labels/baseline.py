@@ -28,7 +28,7 @@ _FOLDS = 3  # parts of the training lines that choose C
 
 @dataclass(frozen=True)
 class Limits:
-    """What the methods and the verdict on them may cost.
+    """Limits on the computation of the baselines and of the verdict.
 
     Attributes:
         work: characters to learn from, times the classes (at least 8): 16 million take 80 CPU seconds.

@@ -10,7 +10,7 @@ from bert.tokenization.library import TextTokenizer
 
 
 def pair_lengths(first: np.ndarray, second: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of tokens to keep of both sentences, int64 [n] each, of which at most `limit` are kept together.
+    """Numbers of tokens to keep of each sentence, int64 [n] each. The sum of both is at most `limit`.
 
     The result equals that of BERT's published code, which removes tokens one by one, from the first sentence if it is
     longer than the second, else from the second.

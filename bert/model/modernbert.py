@@ -74,7 +74,7 @@ class ModernBertEmbeddings(nn.Layer):
 
 
 class ModernBertSelfAttention(BertSelfAttention):
-    """Attention with rotary positions, to all tokens or to those within a window."""
+    """Attention with rotary positions, to all tokens or to the tokens within a window."""
 
     def forward(self, hidden, sequences, positions: RotaryPositions, window: int | None):  # type: ignore[override]
         """[b, s, hidden] or [T, hidden], in the layout of `sequences` -> the same shape."""

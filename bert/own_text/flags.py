@@ -114,7 +114,7 @@ def add_text_flags(parser: Any) -> None:
 
 
 def refuse_without_text(flags: Mapping[str, Any]) -> None:
-    """Raises ValueError for a flag of own text where there is no --text."""
+    """Raise ValueError if a flag that needs --text is passed without it."""
     fields = flat_fields(OwnText)
     for name in TEXT_FLAGS:
         if name in flags:

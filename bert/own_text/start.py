@@ -83,7 +83,7 @@ def _new_record(request: TextRequest, used: float, begun: float, may_measure: bo
 
 
 def read_text(request: TextRequest) -> TextFacts:
-    """The facts of all sources, by reading them; of --words, those of usual English text."""
+    """Read the facts of all sources. With --words assume the facts of usual English text."""
     if (words := request.assumed_words) is not None:
         size = constants.CHARACTERS_OF_A_WORD * words
         documents = max(1, words // constants.WORDS_OF_A_DOCUMENT)

@@ -85,7 +85,7 @@ class Plan:
         return self.seconds_of(self.update, self.max_steps) if self.update and self.max_steps else None
 
     def seconds_of(self, update: UpdateTime, steps: int) -> float:
-        """Time of `steps` updates, of which those of a warm-up have fewer micro-steps."""
+        """Time of `steps` updates. Updates of a batch-size warm-up have fewer micro-steps."""
         return steps * dataclasses.replace(update, micro_steps=update.micro_steps * self.warmup_share).total()
 
     def cost(self) -> float | None:

@@ -65,7 +65,7 @@ class Outputs(NamedTuple):
 
 
 def weights_for_task(weights: PretrainedWeights, texts: Mapping[str, str]) -> Mapping[str, np.ndarray]:
-    """The weights, without token weights, and without a classifier for other outputs than those of the task.
+    """The weights without token weights, and without a classifier whose outputs differ from the task's.
 
     A row of a classifier belongs to one label. With other labels, or the same ones in another order, its rows would
     mean something else, also where their number is the same. Token weights were fitted to the lines of their training.

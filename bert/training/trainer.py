@@ -235,7 +235,7 @@ class Trainer:
             self._save()
 
     def _run_evaluation(self) -> bool:
-        """Add metrics of the held-out data, if there is any, to those of the last log line -> whether to save now.
+        """Add metrics of the held-out data, if there is any, to the last log line. Return whether to save now.
 
         Rank 0, which has the metrics, decides for all.
         """

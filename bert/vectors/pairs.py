@@ -298,7 +298,7 @@ def divided(
 
 
 def without(frame: "pd.DataFrame", evaluated: "pd.DataFrame", notes: list[str]) -> "pd.DataFrame":
-    """The pairs that are not among those of --eval, whose passages may be searched for by other queries too."""
+    """The training pairs without the pairs of --eval. Other queries may still have a passage of --eval."""
     import pandas as pd
 
     sides = ["plain_query", "plain_passage"]

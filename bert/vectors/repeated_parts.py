@@ -47,7 +47,7 @@ class RepeatedParts:
 
     @classmethod
     def of(cls, texts: Sequence[str], share: float) -> "RepeatedParts":
-        """The parts in a larger share of the texts, of which equal ones count once."""
+        """Count the parts that stand in more than `share` of the texts. Equal texts count once."""
         counts, different = Counter[str](), {normalized(text): text for text in texts if text.strip()}
         for text in different.values():
             counts.update({key for part in parts_of(text) if (key := _key(part))})

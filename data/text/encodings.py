@@ -94,7 +94,7 @@ def code_page_of(encoding: str) -> str | None:
 
 
 def remembered(encoding: str | None) -> str | None:
-    """The encoding by which later files are decoded as those of this one were; None: what is detected."""
+    """The encoding to remember for later files; None: detect it for each file."""
     code_page = (encoding or "auto").removeprefix("auto:")
     if code_page == "auto" or codecs.lookup(python_codec(code_page)).name.startswith("utf"):
         return None
@@ -170,7 +170,7 @@ def detect(
 
 
 def _is_as_declared(open_chunks: Callable[[], Iterable[bytes]], declared: str, seen: Counter) -> bool:
-    """Whether a page that is not plainly UTF-8 decodes without error as it declares."""
+    """Whether a page decodes without error in the encoding that it declares. False if the page is plainly UTF-8."""
     least = 1 if is_latin(declared) else _MIN_CHARACTERS
     if declared.startswith("utf") or (not seen["damage"] and seen["clean"] >= least):
         return False

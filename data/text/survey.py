@@ -26,7 +26,7 @@ _WARNED_SHARE = 0.1  # of the bytes of a folder
 
 @dataclass
 class Survey:
-    """What is in the files; of a large folder, of those that were read."""
+    """What the files contain. A large folder is judged by the files that were read."""
 
     findings: Findings
     scale: float = 1.0  # all the bytes of the files, divided by those that were read

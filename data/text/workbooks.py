@@ -30,7 +30,7 @@ class _Hidden(NamedTuple):
 
 
 def xlsx_rows(path: Path, form: TableForm, counts: Counter) -> Iterator[Row]:
-    """The rows of all sheets, of which each begins with its columns' names, numbered on from sheet to sheet.
+    """The rows of all sheets, numbered from the first sheet to the last. Each sheet begins with its columns' names.
 
     Args:
         counts: gets how many sheets, rows and columns are hidden, and not read. A column that the form names is read.
