@@ -33,7 +33,7 @@ _MEASURED_MEGABYTES = 20.0  # of the text, to choose case and segmenter by
 
 
 class VocabularyRequest(SettingsWithRules):
-    """A command line of this module."""
+    """The settings of this command, read from its flags."""
 
     input: Annotated[tuple[Path, ...], Flag(placeholder="DIR", is_repeatable=True)] = Field(
         description="source folders"

@@ -48,7 +48,7 @@ def load_numba() -> None:
 
 
 class Deferred:
-    """What Numba makes of a definition, made when it is needed first."""
+    """A definition that Numba compiles when it is needed first."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make: Callable[[], Any] | None = make

@@ -125,7 +125,7 @@ def calibrate(
 def _files_of_weights(
     directory: Path, prefix: str, fitted: Mapping[str, np.ndarray], final: Mapping[str, np.ndarray]
 ) -> dict[str, bytes | None]:
-    """The files of a checkpoint's parameters, name -> content; None: without this file."""
+    """The files of a checkpoint's parameters, name -> content. None means that the file is left out."""
     trained = _trained(directory)
     head = {**{name: trained[name] for name in final if name in trained}, **fitted} if final else {}
     weights = {**trained, **fitted, **final}

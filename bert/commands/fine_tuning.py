@@ -85,7 +85,7 @@ def planned_of(task: FineTuningLauncher, words: Sequence[str]) -> Planned:
 
 
 def _missing_files(line: CommandLine) -> Iterator[str]:
-    """What `check_files` says of the files on a command line that are not there."""
+    """The complaints of `check_files` about missing files on a command line."""
     for name in _FILES[1:]:
         path = Path(str(line.training.get(name, "."))).expanduser()
         if not path.exists():

@@ -58,7 +58,7 @@ class TrainingFacts(_Facts):
 
 
 class TextFacts(_Facts):
-    """The counts of own text; None: not recorded."""
+    """The counts of the user's text; None: not recorded."""
 
     record = "text in job.json"
     words: int | None = None

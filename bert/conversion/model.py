@@ -75,7 +75,7 @@ class Model(PretrainedWeights):
         return values
 
     def special_token_ids(self) -> dict[str, int | None]:
-        """The ids of special tokens by the keys of transformers' config.json; None: without a vocabulary.
+        """The ids of special tokens by the keys of transformers' config.json; None if there is no vocabulary.
 
         Without these keys, transformers takes the ids of another vocabulary, which may not exist in this one.
         """

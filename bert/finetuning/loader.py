@@ -96,7 +96,7 @@ def single_sequences(texts: Slices, cls_id: int, sep_id: int) -> tuple[np.ndarra
 
 
 class FineTuningLoader(GlobalBatchLoader):
-    """This rank's share of every global batch, with the labels; `batches` as of `GlobalBatchLoader`."""
+    """This rank's share of every global batch, with the labels. `batches` is described in `GlobalBatchLoader`."""
 
     def __init__(
         self,

@@ -139,10 +139,10 @@ class FineTuningTask(ABC):
 
     @abstractmethod
     def render(self, part: Part, features: Features, predictions: Any) -> Sequence[bytes]:
-        """What is appended to each of the results' files."""
+        """The text that is appended to each file of results."""
 
     def details(self, part: Part, features: Features, predictions: Any, *, fits: bool) -> dict[str, Any] | None:
-        """All that is known of the last evaluation, for scores.json, in short logged; None: there are only metrics.
+        """Details of the last evaluation for scores.json, which are also logged in short; None: there are only metrics.
 
         Args:
             fits: whether to choose from it how the model decides, which `texts` and `score` then follow.
@@ -150,7 +150,7 @@ class FineTuningTask(ABC):
         return None
 
     def baseline(self, features: Features, predictions: Any) -> dict[str, Any]:
-        """What plain methods make of the same rows: eval_METHOD_METRIC, and a "verdict"."""
+        """The scores of baselines on the same rows: eval_METHOD_METRIC, and a "verdict"."""
         return {}
 
     def read_data(self) -> FineTuningData:

@@ -233,7 +233,7 @@ def _line(number: int, raw: bytes, codecs: Sequence[str]) -> Line:
 
 
 class _LineParser:
-    """Says what the lines of one input ask.
+    """Parses the lines of one input into requests.
 
     Args:
         kind: auto, text, tsv or jsonl; auto: JSON lines if the first line begins with "{", else text.

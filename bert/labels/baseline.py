@@ -155,7 +155,7 @@ def _learned(
 
 
 def _search(schema: LabelSchema, training: Examples, seed: int) -> Any:
-    """A linear model with the C that scores best in parts of the training lines, which are cut as the held-out one."""
+    """A linear model with the best C, found by cross-validation. The folds are made like the held-out part."""
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.model_selection import GridSearchCV
     from sklearn.multiclass import OneVsRestClassifier

@@ -37,7 +37,7 @@ def sentence_features(
 def cut_features(
     tokenizer: TextTokenizer, texts: Sequence[Sequence[str]], max_seq_length: int
 ) -> tuple[FeatureTable, np.ndarray]:
-    """The sequences, as of `sentence_features`; which examples were longer and lost their ends, bool [n]."""
+    """The sequences of `sentence_features`, and bool [n]: whether an example was longer and lost its end."""
     cls_id, sep_id = tokenizer.vocabulary.id_of("[CLS]"), tokenizer.vocabulary.id_of("[SEP]")
     separators = tokenizer.vocabulary.pair_separators() if len(texts) == 2 else 1
     encoded = [tokenizer.encode_texts(sentences) for sentences in texts]

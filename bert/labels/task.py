@@ -228,7 +228,7 @@ class LabelTask(RunnableTask):
         return outputs["logits"] + of_tokens
 
     def _values(self, logits: np.ndarray) -> np.ndarray:
-        """Classes as of `Decision`, or float32 numbers [n], of logits float32 [n, classes] or [n, 1]."""
+        """Convert logits, float32 [n, classes] or [n, 1], to classes (see `Decision`) or to float32 numbers [n]."""
         if self._schema.is_regression:
             return logits[:, 0]
         return self._decision.classes(self._decision.probabilities(logits))

@@ -109,7 +109,7 @@ class ModernBertLayer(nn.Layer):
         self._kernels = kernels
 
     def forward(self, hidden, sequences, positions: RotaryPositions, rows=None):
-        """One layer's hidden states, arguments and result as of `BertLayer`."""
+        """The hidden states of one layer. Arguments and result are the same as in `BertLayer`."""
         normalised = hidden if self.attention_norm is None else self.attention_norm(hidden)
         context = self.attention(normalised, sequences, positions, self.window)
         if rows is not None:

@@ -193,7 +193,7 @@ def short_number(number: float) -> str:
 
 
 def disk_bytes(num_bytes: int, copies: int, model: BertConfig) -> float:
-    """The imported text, its shards and the checkpoints of a training.
+    """Bytes on the disk: the imported text, its shards and the checkpoints of a training.
 
     Args:
         num_bytes: of the text.

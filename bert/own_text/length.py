@@ -74,7 +74,7 @@ class Length:
         return left
 
     def updates(self, expected: int, expected_seconds: float, updates_of: Callable[[float], int | None]) -> int:
-        """The updates of the whole run; where hours were given, more than can fit in them.
+        """The updates of the whole run. With --hours this is a limit that cannot be reached in time.
 
         Args:
             expected, expected_seconds: updates and seconds of the recorded plan, made perhaps for fewer --hours.
@@ -118,7 +118,7 @@ class Length:
         return True
 
     def doubled(self, hours: float) -> tuple[str, str]:
-        """The flag and the value that train twice as long; hours: that were planned or used."""
+        """The flag and the value that train twice as long. hours: the planned or used hours."""
         if self.epochs is not None:
             return "--epochs", f"{2 * self.epochs:g}"
         if self.max_steps is not None:

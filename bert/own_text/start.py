@@ -121,7 +121,7 @@ def read_text(request: TextRequest) -> TextFacts:
 
 
 def training_config(request: TextRequest, record: TextRecord) -> PretrainingConfig:
-    """The settings of the training: of the plan, the paths of the run, the flags of this command, and the updates."""
+    """The settings of the training, from the plan, the run's paths, the flags of this command and the updates."""
     plan, output_dir, length = record.plan, request.output_dir, request.length
     steps = length.updates(plan.updates, plan.seconds, lambda passes: corpus.updates_of(request, plan, passes))
     settings: dict[str, Any] = {

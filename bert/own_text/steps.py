@@ -111,7 +111,7 @@ class TextTraining(Train):
     record: TextRecord
 
     def settled(self, execution: Execution) -> Self:
-        """With the vocabulary and the number of samples, and what the time is expected to allow."""
+        """The step with settings that know the vocabulary, the number of samples and the expected updates."""
         return replace(self, config=training_config(self.text, self.record))
 
     def run(self, execution: Execution) -> int:

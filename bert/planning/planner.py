@@ -247,7 +247,7 @@ def _time_rows(plan: Plan, update: UpdateTime) -> dict[str, str]:
 
 
 def gigabytes(num_bytes: float) -> str:
-    """With three significant digits."""
+    """Format gigabytes with three significant digits."""
     return f"{num_bytes / 1e9:,.3g} GB"
 
 

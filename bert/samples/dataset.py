@@ -42,7 +42,7 @@ class PretrainingDataset:
         next_sentence: bool = True,
         alone: bool = False,
     ) -> None:
-        """`alone`: the shards of the directory itself, whatever is mixed with them."""
+        """`alone`: read only the shards of the directory itself, without its mixture."""
         self.settings, self.seed, self.shuffle_window_samples = settings, seed, shuffle_window_samples
         self.vocabulary = vocabulary
         mix = None if alone else read_mixture(Path(directory))

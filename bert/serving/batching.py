@@ -19,7 +19,7 @@ _SMOOTHING = 0.1
 
 @dataclass(eq=False)
 class Item:
-    """An input that waits, and its size as estimated."""
+    """An input that waits, and its estimated size."""
 
     kind: str  # PREDICT or ENCODE
     texts: tuple[str, ...]

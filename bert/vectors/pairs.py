@@ -99,7 +99,7 @@ def table_pairs(
 
 
 def without_repeated_parts(pairs: Iterable[Pair], share: float, notes: list[str]) -> list[Pair]:
-    """The pairs of a table, whose queries and passages lack the parts that stand in a larger share of them.
+    """Remove from queries and passages of a table the parts that stand in more than `share` of them.
 
     A text of such parts alone is left as it is. Texts with a class or a score are.
     """

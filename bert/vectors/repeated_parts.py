@@ -19,7 +19,7 @@ _MAX_SHOWN, _SHOWN_CHARACTERS = 5, 40
 
 
 def parts_of(text: str) -> list[str]:
-    """The parts of a text, which joined are the text."""
+    """Split a text into its parts, which join to the text."""
     sentences = [match for match in _SENTENCE.findall(text) if match]
     parts = list[str]()
     for place, sentence in enumerate(sentences):

@@ -73,7 +73,7 @@ class VectorDataSettings(TaskDataSettings):
 
 
 class VectorConfig(FineTuningConfig):
-    """Vectors of texts for search."""
+    """The settings of a training of vectors for search."""
 
     sample_name: ClassVar[str] = "pairs"
     sequences_a_sample: ClassVar[int] = 2

@@ -59,7 +59,7 @@ class DocumentationFile(NamedTuple):
     id: str
 
     def place(self) -> str:
-        """Its place in the order of reading where not all is read: at random, but always the same."""
+        """The random but fixed place of a file in the order of reading, as not all files may be read."""
         hashed = int.from_bytes(hashlib.sha256(self.id.encode()).digest()[:8], "big")
         return f"{hashed:064b}"[::-1]
 
@@ -258,7 +258,7 @@ def summary(report: Mapping[str, Any]) -> str:
 
 
 class DocumentationRequest(Settings):
-    """A command line of this module."""
+    """The settings of this command, read from its flags."""
 
     output_dir: Path = Field(description="folder of the collected text and its report")
     sources: Annotated[tuple[Literal[*SOURCES], ...], Flag(default_text="all")] = Field(  # type: ignore[valid-type]

@@ -299,7 +299,7 @@ def _by_lines(chunks: Iterable[bytes], code_page: str, counts: Counter) -> Itera
 
 
 def lines(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """(text without its line end, whether the line ends here), long lines in pieces; LF, CR LF and CR end lines."""
+    """(text without its line end, whether the line ends here). Long lines come in pieces. LF, CR LF, CR end lines."""
     line_feeds = IncrementalNewlineDecoder(None, translate=True)
     for chunk in chain(filter(None, chunks), [""]):
         *whole, rest = line_feeds.decode(chunk, final=not chunk).split("\n")

@@ -51,7 +51,7 @@ def held_out_bytes(text_bytes: int, fraction: float) -> float:
 
 
 def check_groups(group_by: str | None, number: int) -> None:
-    """ValueError if documents are to be grouped by what none of them has, or all are of one group."""
+    """Raise ValueError if no document has the requested group, or if all documents are of one group."""
     if group_by is not None and number < 2:
         problem = "all documents are of one group" if number else "no document has a group"
         raise ValueError(

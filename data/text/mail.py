@@ -190,7 +190,7 @@ def _part_text(part: Message, is_page: bool, reader: _Reader) -> str:
 
 
 def _subject(mail: Message, reader: _Reader) -> str:
-    """The subject; of raw bytes too, which are UTF-8 or in the encoding of the text."""
+    """The subject. Raw bytes in it are read as UTF-8 or in the encoding of the text."""
     raw = next((str(value) for name, value in mail.raw_items() if name.lower() == "subject"), "")[:_MOST_SUBJECT]
     parts = []
     with suppress(MessageError, ValueError, LookupError):
