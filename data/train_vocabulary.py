@@ -99,7 +99,7 @@ def texts_of(folders: Sequence[str | Path], sample_megabytes: float | None = Non
 
 
 def _normalization(request: VocabularyRequest, base: Vocabulary | None) -> Normalization:
-    """As requested, else that of --base, else as the text needs it, which is printed."""
+    """Case and accents: as requested, otherwise as in --base, otherwise as the text needs it, which is printed."""
     requested = request.lowercase, request.strip_accents
     facts = ScriptFacts()
     megabytes = min(_MEASURED_MEGABYTES, request.sample_megabytes or math.inf)

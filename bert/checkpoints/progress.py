@@ -1,4 +1,4 @@
-"""What a checkpoint holds beside its tensors: where the run is, and the state of its training loop."""
+"""The content of a checkpoint besides its tensors: the run's position, and the state of its training loop."""
 
 from dataclasses import dataclass, field
 from typing import Any

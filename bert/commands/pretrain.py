@@ -309,7 +309,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def planned(words: Sequence[str]) -> Planned:
-    """The plan of a command line; of one about own text, its plan is made when it is executed."""
+    """The plan of a command line. With --text the plan is made when the job is executed."""
     line = read_command_line(LAUNCHER, words)
     if is_about_own_text(line.launch):
         from bert.commands import own_text

@@ -1,4 +1,4 @@
-"""Paths of NVIDIA's image in the lines of its documents: what stands for them where the image is not."""
+"""Replaces paths of NVIDIA's image, which its documents use, on machines without the image."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What the records of a training say for a model card: typed facts, without names of files and folders.
+"""Facts from the records of a training for its model card, without names of files and folders.
 
 A record may be of another version, changed by hand or damaged. A fact of a wrong type is left out and named.
 """

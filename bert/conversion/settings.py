@@ -1,4 +1,4 @@
-"""What the commands that convert and export ask for; their help loads nothing that reads or writes a model."""
+"""Settings of the commands that convert and export. Their help loads nothing that reads or writes a model."""
 
 import re
 from pathlib import Path

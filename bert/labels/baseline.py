@@ -1,4 +1,4 @@
-"""Words alone and characters alone beside a model: TF-IDF with logistic regression; of numbers, ridge regression."""
+"""Two baselines next to a model, words and characters: TF-IDF with logistic regression, or ridge for numbers."""
 
 import json
 import logging
@@ -55,7 +55,7 @@ def compare(
     hint: str = "",
     keep: Callable[[LinearTextModel], None] | None = None,
 ) -> dict[str, Any]:
-    """The metrics of both methods on lines that are held out, and the verdict on a model beside the better one.
+    """The metrics of both baselines on the held-out lines, and a verdict that compares the model with the better one.
 
     Args:
         training: the lines that the model was trained on, with rare classes oversampled as for the model.

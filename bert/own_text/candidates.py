@@ -33,7 +33,7 @@ class Placement:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSize:
-    """What the memory of a device must hold.
+    """The sizes of a training that decide how much memory a device needs.
 
     Attributes:
         length: of the longest sequences, in tokens.

@@ -123,7 +123,7 @@ def quoted_words(words: Sequence[str | Path]) -> str:
 
 
 def refuse_shared_groups(group_by: str | None, groups: Mapping[str, set[str]]) -> None:
-    """Refuse groups that several sources have: each is divided by itself."""
+    """Refuse groups that are in several sources, because each source is divided by itself."""
     for (one, of_one), (other, of_other) in itertools.combinations(groups.items(), 2):
         if shared := len(of_one & of_other):
             raise ValueError(

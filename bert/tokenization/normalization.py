@@ -1,4 +1,4 @@
-"""What becomes of a text before WordPiece: its case, its accents, and the words of scripts without spaces."""
+"""The changes to a text before WordPiece: its case, its accents, and the words of scripts without spaces."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

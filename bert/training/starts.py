@@ -1,4 +1,4 @@
-"""The start of a leg: its weights are those of the run's own checkpoint, of phase 1, given ones, or random.
+"""The weights at the start of a leg: from the run's own checkpoint, phase 1, another model, or random.
 
 Every rank reads the same files, so all start from the same bytes (and `RankGuard` compares them). What reads the
 formats of other libraries is loaded where weights are given.

@@ -1,4 +1,4 @@
-"""Pairs of a query and a passage: rows of a user's table, or made of own text; cleaned, grouped and held out.
+"""Pairs of a query and a passage: rows of a table, or made from the user's text; cleaned, grouped and held out.
 
 To measure on, also texts of classes, each of which is a query for the others of its class, and pairs with a score.
 

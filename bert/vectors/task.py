@@ -1,4 +1,4 @@
-"""Vectors of texts as a fine-tuning task: pairs -> batches of texts, vectors -> recall beside that of BM25."""
+"""Vectors of texts as a fine-tuning task: pairs -> batches of texts, vectors -> recall compared with BM25."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""What goes wrong without an error: words that the vocabulary does not know, pairs that are not half and half."""
+"""Finds problems that raise no error: words that the vocabulary lacks, pairs that are not half and half."""
 
 import math
 from collections import Counter
