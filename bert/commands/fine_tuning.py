@@ -234,7 +234,7 @@ def better_baseline(summary: Mapping[str, Any]) -> str:
 
 
 def _of_both_weights(scores: Sequence[Row], summary: Mapping[str, Any]) -> list[Row]:
-    """The scores, which are of the best weights; then of the last, where these are others."""
+    """The scores of the best weights, then of the last weights if these differ."""
     if "last_step" not in summary:
         return list(scores)
     last = [(title, f"last_{key}", form) for title, key, form in scores]

@@ -231,7 +231,7 @@ def _positional_settings(line: CommandLine) -> _ArgumentSettings:
 
 
 def _phase(line: CommandLine, phase: int, arguments: _ArgumentSettings) -> PretrainingConfig:
-    """The settings of a phase: of the preset, the flags and its own flags; at last what this machine decides."""
+    """The settings of a phase: preset, then flags, then flags of this phase, then what this machine decides."""
     timed = {"lr_schedule": "wsd"} if "hours" in line.launch else {}  # whose decay can begin at any time
     layers: list[Mapping[str, Any]] = [{**arguments.phases[phase], **timed}, line.training, line.phases[phase]]
     sizes_file = next((layer["config_file"] for layer in reversed(layers) if layer.get("config_file")), None)
@@ -259,7 +259,7 @@ def _check_rest(
 
 
 def _unread(line: CommandLine, configs: Sequence[PretrainingConfig], phase: int) -> list[str]:
-    """Warnings of the settings that were typed for a phase and that it does not read."""
+    """Warnings about settings that were typed for a phase but have no effect on it."""
     of_phase = line.phases[phase]
     common = [name for name in line.training if name not in of_phase]
     return [

@@ -25,7 +25,7 @@ Question = Callable[[Sequence[Any], int], str]  # (settings of consecutive runs,
 
 
 def parse_arguments(entry: EntryPoint, argv: Sequence[str] | None = None) -> Any:
-    """Read and check a command line -> settings of the entry point's config_class.
+    """Read and check a command line, and return the settings of the entry point's config_class.
 
     Raises:
         SystemExit: 2 after a line for each mistake; 0 after --show-config or an inquiry was answered.

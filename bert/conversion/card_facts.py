@@ -68,7 +68,7 @@ class TextFacts(_Facts):
 
 
 class DataFacts(_Facts):
-    """How own text was divided."""
+    """How the user's text was divided."""
 
     record = "data in job.json"
     held_out_fraction: float | None = None

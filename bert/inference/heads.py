@@ -71,7 +71,7 @@ class MaskFiller(TrainedModel):
         self._mask_id = self.vocabulary.id_of(MASK)
 
     def request(self, raw: RawRequest) -> Request:
-        """As of any model; the mask may have the vocabulary's own name."""
+        """Check a request. The mask may have the vocabulary's own name."""
         texts, named = texts_of(raw, self.text_keys()), self.vocabulary.name_of(MASK)
         return super().request([text.replace(named, MASK) if isinstance(text, str) else text for text in texts])
 

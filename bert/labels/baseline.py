@@ -117,7 +117,7 @@ def _learned(
     limits: Limits,
     keep: Callable[[LinearTextModel], None] | None,
 ) -> dict[str, Any]:
-    """What each method predicts of the held-out lines, and how many lines it learned from if not from all."""
+    """The predictions of each baseline on the held-out lines, and the number of lines it learned from, if not all."""
     from sklearn.feature_extraction.text import TfidfVectorizer  # as below: only a rank that compares loads it
 
     texts, others = (

@@ -82,5 +82,5 @@ class LaunchPlan:
             print(wrapped(f"warning: {warning}"), file=sys.stderr, flush=True)
 
     def answers(self) -> bool:
-        """Answer the questions; whether there was one."""
+        """Answer the user's questions about the settings, and return whether there was one."""
         return answered(self.questions, self.phases, self.world_size())

@@ -100,14 +100,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Training:
-    """What is expected of the updates.
+    """The expected updates of the training, and their time.
 
     Attributes:
         dropouts: by the names of the settings.
         speed: sequences per second of all ranks, with this dropout.
-        updates: their number.
+        updates: the number of updates.
         epochs: passes over the text.
-        seconds: that the updates take.
+        seconds: the time that the updates take.
     """
 
     dropouts: Choice[dict[str, float]]

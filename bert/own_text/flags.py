@@ -100,7 +100,7 @@ def is_about_own_text(flags: Mapping[str, Any]) -> bool:
 
 
 def add_text_flags(parser: Any) -> None:
-    """Add them to a launcher's parser."""
+    """Add the flags of --text to a launcher's parser."""
     group = parser.add_argument_group("text")
     several = {"nargs": "+", "action": "extend", "metavar": "PATH"}
     text = "train on the files of these folders, or NAME=WEIGHT:PATH"

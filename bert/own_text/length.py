@@ -12,7 +12,7 @@ LEAST_SECONDS = 5.0  # of a training
 
 @dataclasses.dataclass(frozen=True)
 class Length:
-    """The requested length: one of the first three, or none: then `EPOCHS` passes over the text in `MOST_HOURS`.
+    """The requested length: one of the first three, otherwise `EPOCHS` passes over the text in `MOST_HOURS`.
 
     Attributes:
         hours: of the whole command, data and results included, all starts added up.
@@ -47,7 +47,7 @@ class Length:
         return constants.END_SECONDS * max(1.0, min(slowness, self.seconds() / constants.MOST_ENDS))
 
     def refuse_schedule(self, schedule: str) -> None:
-        """Raises ValueError for hours with a schedule that needs the number of updates."""
+        """Raise ValueError for --hours with a schedule that needs the number of updates."""
         if schedule != "wsd" and self.hours is not None:
             raise ValueError(
                 f"lr_schedule={schedule} needs the number of updates, which --hours={self.hours:g} leaves open; pass "

@@ -39,7 +39,7 @@ class TextSource:
         return [f"{prefix}{os.path.abspath(path)}" for path in self.paths]
 
     def group_by(self, asked: str | None) -> str | None:
-        """What groups its documents; general text has no groups of the domain."""
+        """The column or folder that groups the documents; None for general text (--replay)."""
         return None if self.name == REPLAY else asked
 
 

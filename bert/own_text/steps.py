@@ -29,7 +29,7 @@ from data.examples.documentation import FILE_NAME
 
 
 def text_job(request: TextRequest, record: TextRecord, config: PretrainingConfig) -> Job:
-    """Data, training and results of a plan.
+    """The job of a plan: make the data, train, show the results.
 
     Args:
         record: its plan is followed; what the training learns of its own length is kept in it.
@@ -104,7 +104,7 @@ class TextData(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class TextTraining(Train):
-    """Trains on own text for the time, the epochs or the updates that were asked for."""
+    """Trains on the user's text for the requested time, epochs or updates."""
 
     config: PretrainingConfig
     text: TextRequest

@@ -58,7 +58,7 @@ class UpdateTime:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """`memory` and `fits` are of the batch that was asked for; the times are of `batch_size`, which fits."""
+    """A plan. `memory` and `fits` describe the requested batch, the times describe `batch_size`, which fits."""
 
     hardware: Hardware
     memory: Memory

@@ -62,7 +62,7 @@ def learning_rates(schedule: Schedule, decay: DecayState | None) -> np.ndarray:
 
 
 def rescaled_warmup(planned: int, rescaled: int, applied: int, before_decay: int) -> int:
-    """Updates of the warm-up, if another number of updates fits in the time than was expected.
+    """Updates of the warm-up, rescaled if the time fits more or fewer updates than expected.
 
     Args:
         planned: updates of the warm-up until now.

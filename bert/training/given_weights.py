@@ -100,7 +100,7 @@ def _outputs_of_weights(weights: PretrainedWeights) -> Outputs | None:
 
 
 def _outputs_of_task(texts: Mapping[str, str]) -> Outputs | None:
-    """None if the task has no classifier."""
+    """The classifier's outputs in the task; None if it has no classifier."""
     labels, usage = json.loads(texts.get(LABELS_FILE, "[]")), json.loads(texts.get(TASK_FILE, "{}"))
     if not labels and not usage.get("regression"):
         return None

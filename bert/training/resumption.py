@@ -51,7 +51,7 @@ def checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None:
 def stable_checkpoint(
     config: TrainingConfig, source: VerifiedCheckpoint, resumed: Progress
 ) -> VerifiedCheckpoint | None:
-    """The checkpoint before the decay where `auto` continues longer than the decay was planned for."""
+    """The checkpoint before the decay, if `auto` continues a run beyond the length for which its decay was planned."""
     decay = resumed.carried.decay
     is_own_choice = config.initialization.last_step_of_checkpoint == "auto" and not config.run.benchmark
     if decay is None or decay.first == resumed.step or not (is_own_choice and outlasts_decay(config, resumed)):

@@ -88,7 +88,7 @@ DETECTED = Decoding()
 
 
 def code_page_of(encoding: str) -> str | None:
-    """Of "auto:CODEC" the codec, of "auto" an empty text; None for the name of a codec, which decodes all."""
+    """The codec in "auto:CODEC"; "" for "auto"; None for the name of a codec, which then decodes all files."""
     auto, _, code_page = encoding.partition(":")
     return code_page if auto == "auto" else None
 

@@ -96,7 +96,7 @@ def _is_no_row(place: int, cells: Sequence[object], names: Sequence[str], counts
 
 
 def _named(form: TableForm) -> set[str]:
-    """The columns that the user named, which are read even if they are hidden."""
+    """The columns that the user named. They are read even if they are hidden."""
     text = form.text.names if form.text is not None and form.text.is_named else []
     return {str(name) for name in (*text, *(form.columns or ()), form.optional)}
 
