@@ -65,7 +65,7 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
 
 
 def _copy(own: Path, target: Path, stated: Mapping[str, Any]) -> None:
-    """Copy the user's card, with what is stated now in its metadata."""
+    """Copy the user's card, and add the license and languages of this command to its metadata."""
     if own.stat().st_size > _LARGEST:
         raise ConversionError(f"{own} must have at most {_LARGEST >> 20} MB to be a model card; shorten or remove it")
     shutil.copyfile(own, target)

@@ -87,7 +87,7 @@ class Survey:
         self.alphabet.update(text.lower())
 
     def lines(self) -> Iterator[str]:
-        """What a user should know of the files before the training: used, guessed, left out, and what mends it."""
+        """Lines about the files before the training: what is used, guessed or left out, and what mends it."""
         kinds = ", ".join(
             f"{number:,} {kind} ({self.documents[kind]:,} document{'s' * (self.documents[kind] != 1)})"
             for kind, number in self.files.most_common()
