@@ -60,7 +60,7 @@ _READY = re.compile(r"(http://\S+) is ready: ")
 
 
 def load_model(model: str | Path, task: str | None = None, **settings: Unpack[LoadSettings]) -> TrainedModel:
-    """A model loaded once, for many calls: the functions below take it as their model.
+    """Load a model once for many calls. `predict`, `encode` and `fill_mask` take the result as their model.
 
     Args:
         model: the output folder of a training, a checkpoint, an export, or another library's model.
@@ -82,7 +82,7 @@ def predict(model: str | Path | TrainedModel, texts: Texts) -> list[dict[str, An
 @overload
 def predict(model: str | Path | TrainedModel, texts: pd.DataFrame) -> pd.DataFrame: ...
 def predict(model: str | Path | TrainedModel, texts: Any) -> Any:
-    """What a model's head says about each text: classes with probabilities, entities, answers, filled masks, a vector.
+    """Predict each text by the model's head: classes with probabilities, entities, answers, filled masks or a vector.
 
     Args:
         texts: texts; pairs of texts; for a model of questions, pairs of a question and a paragraph. A pandas table with
@@ -107,7 +107,7 @@ def predict(model: str | Path | TrainedModel, texts: Any) -> Any:
 
 
 def encode(model: str | Path | TrainedModel, texts: Sequence[str]) -> np.ndarray:
-    """Vectors of texts, float32 [texts, hidden size]; of no text [0, hidden size].
+    """Make vectors of texts, float32 [texts, hidden size]. An empty list gives [0, hidden size].
 
     A model that was trained for search makes the vectors that it was trained for. Any other model gives the mean of the
     last hidden states of a text's tokens.
@@ -146,12 +146,12 @@ def _warned_of_cut_texts(model: TrainedModel) -> Iterator[TrainedModel]:
 
 
 def _is_table(value: Any) -> bool:
-    """Whether it is a pandas table; pandas is not imported for it."""
+    """Whether a value is a pandas table. This does not import pandas."""
     return "pandas" in sys.modules and isinstance(value, sys.modules["pandas"].DataFrame)
 
 
 def _as_file(value: Any, path: Path) -> Any:
-    """The value; of a pandas table the Parquet file that holds it, which an equal call leaves as it is."""
+    """The value. A pandas table is written to a Parquet file, which an equal call leaves as it is."""
     if not _is_table(value):
         return value
     content = value.to_parquet(None, index=False)
@@ -199,13 +199,13 @@ def classify(
     quiet: bool = False,
     **settings: Unpack[ClassifySettings],
 ) -> dict[str, Any]:
-    """Fine-tune on a table of labelled texts, as `bert-on-paddle classify`; the rest as of `pretrain`.
+    """Fine-tune on a table of labelled texts, as `bert-on-paddle classify`. Other arguments and errors: see `pretrain`.
 
     Args:
         train_file: a file, or a pandas table, which becomes one in output_dir.
         settings: `from_pretrained_params` is the model to start from; without `eval_file` a part is held out.
     Returns:
-        The content of summary.json, and `scores`: those of each class.
+        The content of summary.json, and `scores`: the scores of each class.
     """
     folder = Path(output_dir).expanduser()
     train_file = _as_file(train_file, folder / "tables/train_file.parquet")
@@ -272,7 +272,7 @@ def report(
 
 
 def serve(model: str | Path, *, port: int = 0, quiet: bool = False, **settings: Unpack[ServeSettings]) -> Server:
-    """Serve a model as `bert-on-paddle serve` does, until `stop`, the end of a `with` block or of this process.
+    """Serve a model, as `bert-on-paddle serve`. It ends with `stop`, a `with` block, or this process.
 
     Args:
         port: 0: any that is free.
@@ -302,7 +302,7 @@ class Server:
         return f"<Server: {self.url}>"
 
     def stop(self) -> None:
-        """Answer the requests that have come, then end."""
+        """Answer the requests that have arrived, then end the server."""
         self._process.terminate()
         self._process.wait()
 
@@ -346,7 +346,7 @@ def _started(name: str, words: Sequence[str], settings: Mapping[str, Any]) -> su
 
 
 def _echo_lines(process: subprocess.Popen[str], quiet: bool) -> list[str]:
-    """The lines of a process, printed as they come unless it is quiet; its errors are left to the exception."""
+    """Read the lines of a process, and print them unless `quiet`. Lines of errors are left to the exception."""
     lines = []
     assert process.stdout is not None
     for line in process.stdout:

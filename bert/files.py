@@ -63,7 +63,7 @@ def json_of(content: str | bytes) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty where there is none."""
+    """The JSON object in a file; empty if there is none."""
     try:
         values = json_of(path.read_bytes())
     except (OSError, ValueError):
@@ -213,7 +213,7 @@ def require_writable(folder: Path) -> None:
 
 
 def refuse_read_only(folder: Path) -> None:
-    """OSError, naming it, if the folder, or the one in which it would be made, does not let files be made in it.
+    """Raise OSError if files cannot be made in the folder, or in the folder in which it would be made.
 
     Nothing is written: `require_writable` also finds what only an attempt shows, as a full disk.
     """

@@ -85,7 +85,7 @@ def shell_command(start: str, *arguments: str | Path) -> str:
 
 
 def install_command(extra: str | None = None) -> str:
-    """What installs the packages of an extra, such as `serve`, for this interpreter; None: those of training."""
+    """The command that installs an extra, such as `serve`, for this interpreter; None: the packages of training."""
     if is_installed():
         return f"{python()} -m pip install 'bert-on-paddle{f'[{extra}]' if extra else ''}'"
     environment = [f"BERT_VENV={_short(Path(sys.prefix))}"]
@@ -154,7 +154,7 @@ def prepare_command() -> None:
 
 
 def _hostile_setting() -> str | None:
-    """What of the shell's settings prevents Paddle from loading, and how to unset it."""
+    """A setting of the shell that prevents Paddle from loading, and how to unset it."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if 0 <= limit < _LEAST_ADDRESSES:
         is_low = f"{limit // 1_000_000:,} MB, below the {_LEAST_ADDRESSES // 1_000_000:,} MB that Paddle needs"
@@ -180,7 +180,7 @@ def missing_package(error: BaseException) -> str | None:
 
 
 def remedy() -> str:
-    """What to type instead of the command that runs."""
+    """The command to type instead of the one that runs."""
     if is_installed():
         return "install the package again, with its dependencies"
     other = _other_python()

@@ -53,7 +53,7 @@ def _stop_after(process: int) -> None:
 
 
 def end_with_launcher() -> None:
-    """Let a rank end with Paddle's launcher, and what the rank forks, such as Gloo's server, with the rank.
+    """Let a rank end when Paddle's launcher ends. Processes that the rank forks (Gloo's server) end with the rank.
 
     What the launcher wrote of its environment is deleted; of a start that was typed by hand, that is all of it.
     The only rank of a start of ours has our process in place of the launcher, which has called `end_with` for it.

@@ -12,7 +12,7 @@ from data.preprocessing.settings import COMPRESSION_HELP, Compression
 
 
 class BalanceRequest(Settings):
-    """A command line of this module."""
+    """The settings of this command, read from its flags."""
 
     indir: InputDir = Field(description="folder of the shards to read")
     outdir: OutputDir = Field(description="new folder of the balanced shards")

@@ -114,7 +114,7 @@ def _lines(path: Path) -> list[str]:
 
 
 class GlueRequest(Settings):
-    """A command line of this module."""
+    """The settings of this command, read from its flags."""
 
     outdir: OutputDir = Field(description="gets a folder for each task")
     task: Annotated[tuple[Literal[*ARCHIVES], ...], Flag(default_text="all")] = Field(  # type: ignore[valid-type]

@@ -61,7 +61,7 @@ def summary(model: ModelName, folder: Path) -> list[str]:
 
 
 class ModelDownloadRequest(Settings):
-    """A command line of this module."""
+    """The settings of this command, read from its flags."""
 
     name: Annotated[str, Flag(is_positional=True, placeholder="NAME")] = Field(description="name of a published model")
     output_dir: Annotated[Path | None, Flag(placeholder="DIR", default_text="the cache")] = Field(

@@ -44,7 +44,7 @@ def download_file(path: Path, mirrors: Sequence[str] | None = None) -> Path:
 
 
 class SquadRequest(Settings):
-    """A command line of this module."""
+    """The settings of this command, read from its flags."""
 
     outdir: OutputDir = Field(description="gets a folder for each version")
     version: tuple[Literal["1.1", "2.0"], ...] = Field(("1.1",), description="versions to download")

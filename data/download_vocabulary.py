@@ -65,7 +65,7 @@ def _copy_installed(target: Path, name: str) -> bool:
 
 
 class VocabularyDownloadRequest(Settings):
-    """A command line of this module."""
+    """The settings of this command, read from its flags."""
 
     outdir: OutputDir = Field(description="folder of the vocabulary")
     name: Literal[*VOCABULARIES] = Field(  # type: ignore[valid-type]

@@ -91,7 +91,7 @@ def download_dump(
 
 
 class WikipediaRequest(Settings):
-    """A command line of this module."""
+    """The settings of this command, read from its flags."""
 
     outdir: OutputDir = Field(description="gets source/<lang>/N.txt, report.json, download/")
     lang: Language = Field("en", description="language code of the Wikipedia")

@@ -17,7 +17,7 @@ from bert.samples.manifest import Manifest
 
 
 class ImportShardsRequest(Settings):
-    """A command line of this module."""
+    """The settings of this command, read from its flags."""
 
     indir: InputDir = Field(description="folder of the shards to read")
     outdir: OutputDir = Field(description="new folder of the converted shards")

@@ -21,7 +21,7 @@ from data.text.import_settings import ImportSettings
 
 
 class ImportRequest(ImportSettings):
-    """A command line of this module."""
+    """The settings of this command, read from its flags."""
 
     input: Annotated[tuple[Path, ...], Flag(placeholder="PATH")] = Field(description="files and folders")
     output_dir: Path = Field(description="folder of the imported text and its report")

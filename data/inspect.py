@@ -141,7 +141,7 @@ def write_histogram(path: Path, lengths: Counter) -> None:
 
 
 class InspectRequest(Settings):
-    """A command line of this module."""
+    """The settings of this command, read from its flags."""
 
     directory: Annotated[Path, Flag(is_positional=True, placeholder="DIR")] = Field(description="folder of the shards")
     vocab_file: Path = Field(description="the vocabulary the shards were made with")

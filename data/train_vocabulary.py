@@ -33,7 +33,7 @@ _MEASURED_MEGABYTES = 20.0  # of the text, to choose case and segmenter by
 
 
 class VocabularyRequest(SettingsWithRules):
-    """A command line of this module."""
+    """The settings of this command, read from its flags."""
 
     input: Annotated[tuple[Path, ...], Flag(placeholder="DIR", is_repeatable=True)] = Field(
         description="source folders"
@@ -99,7 +99,7 @@ def texts_of(folders: Sequence[str | Path], sample_megabytes: float | None = Non
 
 
 def _normalization(request: VocabularyRequest, base: Vocabulary | None) -> Normalization:
-    """As requested, else that of --base, else as the text needs it, which is printed."""
+    """Case and accents: as requested, otherwise as in --base, otherwise as the text needs it, which is printed."""
     requested = request.lowercase, request.strip_accents
     facts = ScriptFacts()
     megabytes = min(_MEASURED_MEGABYTES, request.sample_megabytes or math.inf)
@@ -155,7 +155,7 @@ def _learned(request: VocabularyRequest, base: Vocabulary | None) -> Vocabulary:
 
 
 def _earlier(output: Path, vocab_size: int) -> Vocabulary | None:
-    """The vocabulary that stands there; ValueError if the file is none, or is too large to be the one to train."""
+    """The existing vocabulary at `output`. ValueError if it is none, or has more than `vocab_size` tokens."""
     if not output.is_file():
         return None
     try:

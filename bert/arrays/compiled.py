@@ -48,7 +48,7 @@ def load_numba() -> None:
 
 
 class Deferred:
-    """What Numba makes of a definition, made when it is needed first."""
+    """A definition that Numba compiles when it is needed first."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make: Callable[[], Any] | None = make
@@ -96,7 +96,7 @@ class Loop(Deferred):
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names of globals in a function, and in those that it defines."""
+    """The names of globals in a function and in the functions that it defines."""
     inner_codes = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     return set(code.co_names).union(*map(_names, inner_codes))
 

@@ -49,7 +49,7 @@ class ChosenWeights:
 
 
 def weights_folder(path: Path, report: Callable[[str], object] = logger.warning) -> Path:
-    """The folder of the weights that `path` means, as of `chosen_weights`; reports each refused step once."""
+    """The folder of the weights that `chosen_weights` finds for `path`. Each refused step is reported once."""
     choice = chosen_weights(path)
     for line in choice.refused:
         _report_once(line, report)
@@ -81,7 +81,7 @@ def chosen_weights(path: Path) -> ChosenWeights:
 
 
 def verified(directory: Path) -> VerifiedCheckpoint:
-    """A checkpoint, as of `directories.verify`; files that have not changed since are not hashed again."""
+    """Verify a checkpoint by `directories.verify`. Files that have not changed since are not hashed again."""
     stats = [(file.name, file.stat()) for file in sorted(directory.iterdir())]
     stamps = tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
     return _verified(directory, stamps)

@@ -159,7 +159,7 @@ def prune(parent: Path, keep: int) -> None:
 
 
 def _surplus(parent: Path, keep: int, keep_aside: int, kept: set[int | None]) -> list[Path]:
-    """The steps beside the newest `keep` and `kept`, oldest first, then what was set aside beside the newest."""
+    """What to delete: steps except the newest `keep` and `kept`, then older folders that were set aside."""
     steps = list_steps(parent)
     aside = sorted(parent.glob("*.set-aside-*"), key=lambda path: path.stat().st_ctime)  # renaming sets st_ctime
     older = [step_directory(parent, step) for step in steps[: max(0, len(steps) - keep)] if step not in kept]

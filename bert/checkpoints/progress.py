@@ -1,4 +1,4 @@
-"""What a checkpoint holds beside its tensors: where the run is, and the state of its training loop."""
+"""The content of a checkpoint besides its tensors: the run's position, and the state of its training loop."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,7 +48,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class DecayState:
-    """The decay of --lr-schedule wsd (`bert.training.decay`), whose rates were last spread anew at `step`."""
+    """The decay of --lr-schedule wsd (`bert.training.decay`). Its rates were last computed at `step`."""
 
     first: int  # the step before its first update, the last with the stable rate
     last: int  # the last step, where the run ends

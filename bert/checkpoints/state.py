@@ -125,7 +125,7 @@ def calibrate(
 def _files_of_weights(
     directory: Path, prefix: str, fitted: Mapping[str, np.ndarray], final: Mapping[str, np.ndarray]
 ) -> dict[str, bytes | None]:
-    """The files of a checkpoint's parameters, name -> content; None: without this file."""
+    """The files of a checkpoint's parameters, name -> content. None means that the file is left out."""
     trained = _trained(directory)
     head = {**{name: trained[name] for name in final if name in trained}, **fitted} if final else {}
     weights = {**trained, **fitted, **final}
@@ -266,7 +266,7 @@ def initialize_from(
 
 
 def _heads_that_differ(lines: list[str]) -> Iterator[str]:
-    """A line for each head that is missing or not used, from those of `differences`."""
+    """Reduce the lines of `differences` to one for each head that is missing or not used."""
     for kind, text in (
         ("missing: ", "no {head} is taken from the weights, it starts from its random initialisation: {names}"),
         ("unknown: ", "{head} not used by this model: {names}"),

@@ -22,7 +22,7 @@ _FEW_CHECKPOINTS = 4
 
 
 class SaveFailed(Failure):
-    """A checkpoint could not be written; those before it are untouched."""
+    """A checkpoint could not be written; earlier checkpoints are untouched."""
 
     exit_code = NOT_SAVED
 
@@ -47,7 +47,7 @@ class CheckpointWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait for the save in flight; its error does not replace the one that ended the block."""
+        """Wait for the save in flight. Its error does not replace an error that ended the block."""
         try:
             self.finish()
         except SaveFailed as error:
@@ -56,7 +56,7 @@ class CheckpointWriter:
             print(f"error: {error}", file=sys.stderr)
 
     def save(self, step: int, capture: Callable[[], Callable[[], None]]) -> None:
-        """Copy the state now; write it in the thread. Raises SaveFailed: this save, or the one before."""
+        """Copy the state now and write it in the thread. Raises SaveFailed for this save or the previous one."""
         begin = self._clock()
         self.finish()
         waited = self._clock() - begin
@@ -81,7 +81,7 @@ class CheckpointWriter:
             self.finish()
 
     def amend(self, step: int, write: Callable[[], None]) -> None:
-        """Write something small that belongs to the save before, after it and in this thread."""
+        """Write something small that belongs to the previous save, after that save and in the same thread."""
         self.finish()
         try:
             write()
@@ -106,13 +106,13 @@ class CheckpointWriter:
 
 
 class DiskWatch:
-    """Says that a disk has room for few further checkpoints, and again when half of that room is gone."""
+    """Warns that a disk has room for few further checkpoints, and again when half of that room is gone."""
 
     def __init__(self) -> None:
         self._announced = math.inf
 
     def after_save(self, directory: Path) -> str | None:
-        """A warning where there is one; `directory` is the checkpoint."""
+        """Return a warning if the disk is nearly full. `directory` is the checkpoint."""
         with suppress(OSError):  # which fails no save
             size, free = sum(path.stat().st_size for path in directory.iterdir()), shutil.disk_usage(directory).free
             if free < min(_FEW_CHECKPOINTS * size, self._announced / 2):

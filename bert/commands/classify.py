@@ -145,7 +145,7 @@ def cross_validation(job: Job, parts: int) -> Job:
 
 @dataclass(frozen=True)
 class AllParts(Step):
-    """Writes and shows the scores of the parts, and those over the rows of all parts."""
+    """Writes and shows the scores of each part and the scores over the rows of all parts."""
 
     takes_time: ClassVar[bool] = False
     folder: Path

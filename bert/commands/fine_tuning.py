@@ -85,7 +85,7 @@ def planned_of(task: FineTuningLauncher, words: Sequence[str]) -> Planned:
 
 
 def _missing_files(line: CommandLine) -> Iterator[str]:
-    """What `check_files` says of the files on a command line that are not there."""
+    """The complaints of `check_files` about missing files on a command line."""
     for name in _FILES[1:]:
         path = Path(str(line.training.get(name, "."))).expanduser()
         if not path.exists():
@@ -234,7 +234,7 @@ def better_baseline(summary: Mapping[str, Any]) -> str:
 
 
 def _of_both_weights(scores: Sequence[Row], summary: Mapping[str, Any]) -> list[Row]:
-    """The scores, which are of the best weights; then of the last, where these are others."""
+    """The scores of the best weights, then of the last weights if these differ."""
     if "last_step" not in summary:
         return list(scores)
     last = [(title, f"last_{key}", form) for title, key, form in scores]

@@ -35,7 +35,7 @@ def _argument_settings(line: CommandLine) -> ArgumentSettings:
 
 
 def _recipe(flags: Mapping[str, Any]) -> str:
-    """Without --config: the recipe of a task that is named without saying what to do; the quickstart without a task.
+    """The recipe without --config: of the named task if nothing says what to do, or the quickstart without a task.
 
     Data without a task never get the quickstart, which would train on the sentences of this project first.
     """

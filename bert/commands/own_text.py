@@ -125,7 +125,7 @@ def _checked_request(line: CommandLine) -> TextRequest:
 
 
 def _collection(request: TextRequest) -> tuple[Step, ...]:
-    """What makes the text of the evening's recipe, before the plan, which reads it; empty for text of the user's."""
+    """The steps that make the text of the recipe `evening` before the plan reads it; none for the user's text."""
     if request.documentation is None:
         return ()
     return (Documentation(request.documentation, num_workers=os.cpu_count() or 1),)

@@ -121,7 +121,7 @@ def _report_cut_texts(model: "TrainedModel") -> None:
 
 
 def windows_of(rows: Iterable[InputRow | None]) -> Iterator[list[InputRow]]:
-    """The rows that run together: some thousand, or those before a pause."""
+    """Group the rows that run together: some thousand, or the rows before a pause of the input."""
     window: list[InputRow] = []
     characters = 0
     for row in chain(rows, [None]):

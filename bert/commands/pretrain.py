@@ -231,7 +231,7 @@ def _positional_settings(line: CommandLine) -> _ArgumentSettings:
 
 
 def _phase(line: CommandLine, phase: int, arguments: _ArgumentSettings) -> PretrainingConfig:
-    """The settings of a phase: of the preset, the flags and its own flags; at last what this machine decides."""
+    """The settings of a phase: preset, then flags, then flags of this phase, then what this machine decides."""
     timed = {"lr_schedule": "wsd"} if "hours" in line.launch else {}  # whose decay can begin at any time
     layers: list[Mapping[str, Any]] = [{**arguments.phases[phase], **timed}, line.training, line.phases[phase]]
     sizes_file = next((layer["config_file"] for layer in reversed(layers) if layer.get("config_file")), None)
@@ -259,7 +259,7 @@ def _check_rest(
 
 
 def _unread(line: CommandLine, configs: Sequence[PretrainingConfig], phase: int) -> list[str]:
-    """Warnings of the settings that were typed for a phase and that it does not read."""
+    """Warnings about settings that were typed for a phase but have no effect on it."""
     of_phase = line.phases[phase]
     common = [name for name in line.training if name not in of_phase]
     return [
@@ -309,7 +309,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def planned(words: Sequence[str]) -> Planned:
-    """The plan of a command line; of one about own text, its plan is made when it is executed."""
+    """The plan of a command line. With --text the plan is made when the job is executed."""
     line = read_command_line(LAUNCHER, words)
     if is_about_own_text(line.launch):
         from bert.commands import own_text
@@ -350,7 +350,7 @@ def job_of(plan: LaunchPlan, words: Sequence[str] = (), for_all_nodes: bool = Fa
 
 
 def first_start(config: PretrainingConfig, previous: PretrainingConfig) -> dict[str, Any]:
-    """The start of a phase that has no checkpoint yet, where it is not the one asked for: phase 2 starts from phase 1.
+    """Change the start of a phase without a checkpoint if necessary: phase 2 starts from phase 1.
 
     Initial weights given for both phases are for phase 1 only; those given for phase 2 alone are kept.
 

@@ -22,7 +22,7 @@ from bert.pretraining.quickstart_folder import QUICKSTART_DIR
 
 @dataclass(frozen=True)
 class MadeData:
-    """What a quickstart trains on: the settings that name it, the steps that make it, the vocabulary among it."""
+    """The data of a quickstart: the settings that name them, the steps that make them, and their vocabulary."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()

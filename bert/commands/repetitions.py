@@ -90,7 +90,7 @@ def _words_after(flag: str, words: Sequence[str]) -> list[str]:
 
 
 def _with_part_of_the_hours(words: Sequence[str], number: int) -> list[str]:
-    """The words of one of several trainings: on own text, each has a clock of its own, and its part of the time."""
+    """The command line of one of several trainings. With --text each has its own clock and its part of the time."""
     parser = HelpParser(add_help=False, allow_abbrev=False, argument_default=SUPPRESS)
     for flag in ("--config", "--text", "--hours"):
         parser.add_argument(flag, nargs="+" if flag == "--text" else None)

@@ -81,7 +81,7 @@ def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def note_progress(command: Planned, environment: Mapping[str, str]) -> None:
-    """Count the runs of this job that changed nothing: a time limit below the start-up time requeues it for ever."""
+    """Count the runs of this job without progress: a time limit below the start-up time would requeue it for ever."""
     job, output_dir = environment.get("SLURM_JOB_ID", ""), command.job.output_dir
     record_file = output_dir / f"slurm-{job}.json"
     state, known = [], read_json(record_file)  # of each phase what changes if a run makes progress

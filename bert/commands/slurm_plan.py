@@ -131,7 +131,7 @@ def _limit(options: SbatchOptions, plan: LaunchPlan) -> str:
 
 
 def _needed_seconds(plan: LaunchPlan) -> float | None:
-    """Of all updates, by the planner; of --hours these."""
+    """The seconds that the job needs: --hours, otherwise the planner's time of all updates."""
     if plan.hours is not None:
         return 3600 * plan.hours
     seconds, world_size = list[float](), plan.world_size()

@@ -25,7 +25,7 @@ Question = Callable[[Sequence[Any], int], str]  # (settings of consecutive runs,
 
 
 def parse_arguments(entry: EntryPoint, argv: Sequence[str] | None = None) -> Any:
-    """Read and check a command line -> settings of the entry point's config_class.
+    """Read and check a command line, and return the settings of the entry point's config_class.
 
     Raises:
         SystemExit: 2 after a line for each mistake; 0 after --show-config or an inquiry was answered.
@@ -43,7 +43,7 @@ def parse_arguments(entry: EntryPoint, argv: Sequence[str] | None = None) -> Any
 
 
 def settings_of(entry: EntryPoint, argv: Sequence[str] | None = None) -> Any:
-    """The settings of a run_*.py: those of a run file as they are, else of flags, with the files checked.
+    """The settings of a run_*.py: taken from a run file as they are, otherwise from flags, whose files are checked.
 
     Raises:
         SystemExit: as `parse_arguments`.
@@ -65,7 +65,7 @@ def run_entry(entry: EntryPoint, argv: Sequence[str] | None = None) -> int:
 
 
 def take_questions(flags: dict[str, Any], entry: EntryPoint) -> list[Question]:
-    """Remove the flags that ask something about the settings: --show-config and those of the inquiries."""
+    """Remove the flags that ask about the settings: --show-config and the flags of the inquiries."""
     questions: list[Question] = [_settings_text] if flags.pop("show_config", False) else []
     for inquiry in entry.inquiries:
         if (request := inquiry.take(flags)) is not None:

@@ -239,7 +239,7 @@ def is_list(field: FieldInfo) -> bool:
 
 
 def _value_types(field: FieldInfo) -> tuple[Any, ...]:
-    """The types of one value of a field: its members, or those of the elements of a list, tuple[X, ...]."""
+    """The types of one value of a field. For a list (tuple[X, ...]) these are the types of its elements."""
     if not is_list(field):
         return members(field)
     return tuple(typing.get_args(kind)[0] for kind in members(field) if typing.get_origin(kind) is tuple)

@@ -1,4 +1,4 @@
-"""Paths of NVIDIA's image in the lines of its documents: what stands for them where the image is not."""
+"""Replaces paths of NVIDIA's image, which its documents use, on machines without the image."""
 
 import os
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def built_in_model(config_file: Path) -> str | None:
 
 
 def with_own_vocabulary(values: Mapping[str, Any], has_weights: bool) -> dict[str, Any]:
-    """Flat settings whose vocabulary, if it is one of the image, is that beside the weights or the downloaded one."""
+    """Replace a vocabulary path of NVIDIA's image by the vocabulary of the weights, or by the downloaded file."""
     path = Path(str(values.get("vocab_file")))
     if path.parent != _VOCABULARIES or not path.name.endswith("-vocab.txt") or path.exists():
         return dict(values)
@@ -32,5 +32,5 @@ def with_own_vocabulary(values: Mapping[str, Any], has_weights: bool) -> dict[st
 
 
 def own_checkout(code_dir: Path) -> Path:
-    """The folder of the code: of the image's folder, where it is not, this checkout."""
+    """The folder of the code: this checkout if `code_dir` is the image's folder and does not exist."""
     return REPOSITORY if code_dir == _CHECKOUT and not code_dir.exists() else code_dir

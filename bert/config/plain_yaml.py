@@ -49,7 +49,7 @@ def _check_yaml(text: str) -> None:
 
 
 def plain_yaml(text: str) -> Any:
-    """The value of YAML that is as plain as settings are; ValueError for any other."""
+    """Read the plain value of a YAML document. ValueError for anything that settings cannot be."""
     import yaml
 
     try:

@@ -64,7 +64,7 @@ def refuse_mistakes(lines: Iterable[str]) -> None:
 
 
 def check_all(checks: Iterable[Callable[[], object]]) -> None:
-    """Call all checks, and raise `SeveralMistakes` with the mistakes of those that raised ValueError."""
+    """Call all checks. If some raise ValueError, raise `SeveralMistakes` with all their mistakes."""
     mistakes = Mistakes()
     for check in checks:
         with mistakes.noted():

@@ -75,7 +75,7 @@ def seconds_of(text: str) -> float | None:
 
 
 class Settings(BaseModel):
-    """Frozen; refuses unknown names, infinite numbers and NaN."""
+    """Base of all settings: frozen, and refuses unknown names, infinite numbers and NaN."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=(), defer_build=True

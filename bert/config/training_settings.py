@@ -341,7 +341,7 @@ class TrainingConfig(Settings):
         return False
 
     def with_known_steps(self, world_size: int) -> Self:
-        """The settings with the number of updates, if the data that decide it are there; otherwise as they are."""
+        """Set the number of updates if the data that decide it exist; otherwise change nothing."""
         return self
 
     def ending_in(self, seconds: float) -> Self:

@@ -1,4 +1,4 @@
-"""Settings that were given and that nothing reads beside the others, such as --scale-loss without --amp.
+"""Finds requested settings that have no effect with the other settings, such as --scale-loss without --amp.
 
 A field says by `ReadWith` (bert/config/settings_base.py) which other setting it needs; the text follows from that.
 """

@@ -1,4 +1,4 @@
-"""What the records of a training say for a model card: typed facts, without names of files and folders.
+"""Facts from the records of a training for its model card, without names of files and folders.
 
 A record may be of another version, changed by hand or damaged. A fact of a wrong type is left out and named.
 """
@@ -58,7 +58,7 @@ class TrainingFacts(_Facts):
 
 
 class TextFacts(_Facts):
-    """The counts of own text; None: not recorded."""
+    """The counts of the user's text; None: not recorded."""
 
     record = "text in job.json"
     words: int | None = None
@@ -68,7 +68,7 @@ class TextFacts(_Facts):
 
 
 class DataFacts(_Facts):
-    """How own text was divided."""
+    """How the user's text was divided."""
 
     record = "data in job.json"
     held_out_fraction: float | None = None

@@ -52,7 +52,7 @@ def locate(source: Path | VerifiedCheckpoint, notes: list[str]) -> tuple[Path, s
 
 
 def _candidates(folder: Path) -> list[tuple[Path, str]]:
-    """(file, container), those with the name of a library first; others are read only without one."""
+    """Candidates (file, container): first files with a library's usual name. Others count only if there is none."""
     named = [(folder / name, container) for name, container in WEIGHT_FILES.items() if (folder / name).is_file()]
     if named:
         return named

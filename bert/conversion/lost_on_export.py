@@ -1,4 +1,4 @@
-"""What decides beside a network: thresholds, prefixes, lengths. serving.json has it, or a note says what is lost.
+"""Parts of a decision outside the network: thresholds, prefixes, lengths. serving.json has them, or a note names them.
 
 A note has the cost in points where the training measured it: scores of the same held-out rows with and without.
 """

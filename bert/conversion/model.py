@@ -75,7 +75,7 @@ class Model(PretrainedWeights):
         return values
 
     def special_token_ids(self) -> dict[str, int | None]:
-        """The ids of special tokens by the keys of transformers' config.json; None: without a vocabulary.
+        """The ids of special tokens by the keys of transformers' config.json; None if there is no vocabulary.
 
         Without these keys, transformers takes the ids of another vocabulary, which may not exist in this one.
         """
@@ -132,7 +132,7 @@ def read(request: ModelSource) -> Model:
 
 
 def choose_task(weights: PretrainedWeights, requested: str | None) -> str:
-    """The task that was requested, else the one in the model's description, else the one that its heads allow.
+    """The requested task, otherwise the task in the model's description, otherwise the task that its heads allow.
 
     A classifier without a pooler classifies tokens. One with a pooler classifies sequences, unless the library keeps a
     pooler in every model (PaddleNLP does, and names the question-answering head `classifier` too).

@@ -65,7 +65,7 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
 
 
 def _copy(own: Path, target: Path, stated: Mapping[str, Any]) -> None:
-    """Copy the user's card, with what is stated now in its metadata."""
+    """Copy the user's card, and add the license and languages of this command to its metadata."""
     if own.stat().st_size > _LARGEST:
         raise ConversionError(f"{own} must have at most {_LARGEST >> 20} MB to be a model card; shorten or remove it")
     shutil.copyfile(own, target)
@@ -79,7 +79,7 @@ def _copy(own: Path, target: Path, stated: Mapping[str, Any]) -> None:
 
 
 def runs_of(weights: Path) -> list[RunRecord]:
-    """The trainings that led to the weights of a checkpoint, as far as their folders are there, the first one first."""
+    """The trainings that led to a checkpoint's weights, in order, if their folders still exist."""
     runs: list[RunRecord] = []
     while len(runs) < _MOST_RUNS and len(weights.absolute().parents) > 3:
         directory = weights.absolute().parents[2] / weights.absolute().parent.name
@@ -175,7 +175,7 @@ _EXTRAS = {"onnx": "onnx", "triton": "onnx", "openvino": "openvino"}  # format -
 
 
 def _use(model: Model, to_format: str, name: str, form: VectorForm | None, examples: Examples | None) -> ReportBlock:
-    """What a reader installs and types: of another library if the export is for one, then of BERT on Paddle."""
+    """What a reader installs and types: first for the library of the export, then for BERT on Paddle."""
     pipeline = HEADS[model.task].pipeline
     example = examples.arguments(pipeline) if examples else _PLACEHOLDERS.get(pipeline, '"TEXT"')
     if model.tokens is not None:

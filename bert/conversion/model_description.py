@@ -53,7 +53,7 @@ def read_description(path: Path, notes: list[str] | None = None) -> ModelDescrip
 
 
 def _flattened(values: Any) -> dict[str, Any]:
-    """PaddleNLP's older model_config.json nests the encoder's sizes below those of the head."""
+    """Flatten PaddleNLP's older model_config.json, which nests the encoder's sizes in the settings of the head."""
     flat = dict(values) if isinstance(values, dict) else {}
     nested = flat.pop("init_args", None)
     for inner in nested if isinstance(nested, list) else ():
@@ -97,5 +97,5 @@ def checked_labels(labels: Iterable[str], source: str) -> tuple[str, ...]:
 
 
 def named_classes(labels: tuple[str, ...], number: int) -> tuple[str, ...]:
-    """The names of a classifier's outputs: LABEL_0, LABEL_1 ... where they are not known."""
+    """The names of a classifier's outputs. Unknown names become LABEL_0, LABEL_1 ..."""
     return labels if len(labels) == number else tuple(f"LABEL_{index}" for index in range(number))

@@ -1,4 +1,4 @@
-"""What the commands that convert and export ask for; their help loads nothing that reads or writes a model."""
+"""Settings of the commands that convert and export. Their help loads nothing that reads or writes a model."""
 
 import re
 from pathlib import Path
@@ -39,7 +39,7 @@ class ModelSource(Settings):
 
 
 class CardRequest(Settings):
-    """What the user says about a model, from the flags of the commands that export."""
+    """What the user states about a model by the flags of the commands that export."""
 
     license: Annotated[str | None, Flag(group=_GROUP)] = Field(
         None,

@@ -117,7 +117,7 @@ def _kept_files(api: HfApi, name: str, request: HubRequest) -> list[str]:
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """A refusal of the hub as one sentence, without the signatures of addresses."""
+    """Turn a refusal by the hub into one sentence, without the signatures that its addresses contain."""
     try:
         yield
     except ConversionError:

@@ -118,7 +118,7 @@ def to_ours(
 
 
 def split_parts(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """ModernBERT's matrices [n x out, in] that are several of ours as NAME.0, NAME.1 ...; the others as they are."""
+    """Split ModernBERT's joined matrices [n x out, in] into NAME.0, NAME.1 ...; keep the other tensors."""
     result: dict[str, np.ndarray] = {}
     for name, array in tensors.items():
         number = next((number for ending, number in _PARTS.items() if name.endswith(ending)), 1)

@@ -92,7 +92,7 @@ class Dialect(NamedTuple):
     prefix: str = "bert."  # of the encoder's names in a model with a head
 
     def names(self, name: str) -> Iterator[str]:
-        """Spellings in the whole model and in the bare encoder."""
+        """The other library's spellings of a name, in a whole model and in a bare encoder."""
         for spelling in self.spellings:
             spelled = name
             for pattern, replacement in spelling:

@@ -80,7 +80,7 @@ def installed_version(package: str) -> str | None:
 
 
 def unmet_by_installation(distribution: str = "bert-on-paddle") -> list[str] | None:
-    """Requirements of the installed package that the installed versions are not in; None if pip did not install it."""
+    """Requirements of the installed package that the installed versions do not meet; None if pip did not install it."""
     import importlib.metadata
 
     try:

@@ -202,7 +202,7 @@ class FineTuningConfig(TrainingConfig):
 
 
 def modes_of_files(values: Mapping[str, Any], held_out: bool = False) -> dict[str, bool]:
-    """What the files that are named are for, if no setting says what to do.
+    """Choose training, evaluation and prediction by the files that are named, if no setting chooses them.
 
     Args:
         held_out: a file to train on is enough for an evaluation.

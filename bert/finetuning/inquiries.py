@@ -21,7 +21,7 @@ _LONG_SECONDS = 900.0  # of a training, from which on a plan says what makes it 
 
 
 def inquiries(task: str) -> tuple[Inquiry, ...]:
-    """--plan and --dry-run of a task; `task` as of `EntryPoint`."""
+    """The inquiries --plan and --dry-run of a task. `task` is the one of `EntryPoint`."""
     dry_run = dry_run_inquiry(lambda config, world_size: dry_run_report(config, world_size, task))
     return plan_inquiry(with_global_batch), dry_run
 

@@ -96,7 +96,7 @@ def single_sequences(texts: Slices, cls_id: int, sep_id: int) -> tuple[np.ndarra
 
 
 class FineTuningLoader(GlobalBatchLoader):
-    """This rank's share of every global batch, with the labels; `batches` as of `GlobalBatchLoader`."""
+    """This rank's share of every global batch, with the labels. `batches` is described in `GlobalBatchLoader`."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class FineTuningLoader(GlobalBatchLoader):
         return self._padded(ids[self._own_samples(micro_step)], labels)
 
     def _padded(self, rows: np.ndarray, labels: Mapping[str, np.ndarray]) -> MicroBatch:
-        """The micro-batch of some sequences, with their own labels and those of the whole."""
+        """Pad some sequences to a micro-batch. `labels` are fed as they are."""
         lengths = self._table.lengths()[rows]
         width = padded_width(lengths, *self._widths)
         feed = {**self._table.feed(rows, width, with_labels=True), **labels}

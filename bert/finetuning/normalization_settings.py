@@ -1,4 +1,4 @@
-"""The settings of what becomes of a text before WordPiece, as the weights have them beside them."""
+"""Settings of case, accents and word segmentation before WordPiece; by default as in the model's files."""
 
 from pydantic import Field, model_validator
 

@@ -156,7 +156,7 @@ class FineTuningEvaluation(Evaluation):
         return figures | self._rate()
 
     def _use_best(self, last_step: int) -> dict[str, Any]:
-        """Take the weights of the best evaluation; the metrics of the last, where these are others, are `last_NAME`."""
+        """Take the weights of the best evaluation. If the last weights differ, their metrics are `last_NAME`."""
         best_step = use_best_weights(self._config, self._device, last_step)
         if best_step in (0, last_step):
             return {"best_step": best_step}
@@ -218,7 +218,7 @@ class FineTuningEvaluation(Evaluation):
         return f"{shown} is near zero: the model has learned next to nothing of this task; {remedy}"
 
     def _announce(self, part: Part) -> None:
-        """Log where the results are; a task whose users look for them beside the checkpoints gets links there."""
+        """Log where the results are. If the task wants it, make links to them in the folder of the checkpoints."""
         folder, beside = self._config.stage_dir(), self._config.checkpoint_dir()
         for name in part.results if self._task.results_beside_checkpoints else ():
             with suppress(OSError):  # a file system without links
@@ -230,7 +230,7 @@ class FineTuningEvaluation(Evaluation):
             logger.info(f"{what} are in {folder}")
 
     def _keep_model(self, step: int) -> None:
-        """Put into the checkpoint what the last evaluation has found: the final head, and the files beside it."""
+        """Add to the checkpoint what the last evaluation has found: the final head, and its files."""
         parent, task = self._config.checkpoint_dir(), self._task
         if step_directory(parent, step).is_dir():
             trained = {name: read_variable(self._device.scope, name) for name in self._program.parameters}

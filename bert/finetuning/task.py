@@ -104,21 +104,21 @@ class FineTuningTask(ABC):
 
     @abstractmethod
     def features(self, examples: Any, training: bool = False) -> tuple[FeatureTable, dict[str, int]]:
-        """The sequences of examples, of which each can have several, and counts."""
+        """The sequences of the examples, one or more for each, and counts."""
 
     @abstractmethod
     def describe(self, path: Path, counts: Mapping[str, int]) -> Sequence[str]:
         """Lines for the log on the features of a file."""
 
     def learn_to_decode(self, features: Features, outputs: Outputs) -> None:  # noqa: B027
-        """Choose how outputs become predictions, in a training, by its evaluation set before that is decoded."""
+        """Choose in a training how outputs become predictions. Called with the evaluation set before it is decoded."""
 
     def fitted_parameters(self) -> dict[str, np.ndarray]:
-        """What `learn_to_decode` has found that is a parameter of the network to use: by name, for checkpoints."""
+        """Parameters of the network that `learn_to_decode` has found, by name, for checkpoints."""
         return {}
 
     def final_head(self, trained: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The head that predictions use, where it is not as it was trained: a calibrated one, float32 by name.
+        """Parameters of a calibrated head that predictions use instead of the trained one: float32, by name.
 
         Args:
             trained: the parameters of the training, by name.
@@ -126,7 +126,7 @@ class FineTuningTask(ABC):
         return {}
 
     def decode(self, features: Features, outputs: Outputs) -> Any:
-        """The predictions, of finite outputs."""
+        """Turn outputs, which are finite, into predictions."""
         return outputs["logits"]
 
     @abstractmethod
@@ -139,10 +139,10 @@ class FineTuningTask(ABC):
 
     @abstractmethod
     def render(self, part: Part, features: Features, predictions: Any) -> Sequence[bytes]:
-        """What is appended to each of the results' files."""
+        """The text that is appended to each file of results."""
 
     def details(self, part: Part, features: Features, predictions: Any, *, fits: bool) -> dict[str, Any] | None:
-        """All that is known of the last evaluation, for scores.json, in short logged; None: there are only metrics.
+        """Details of the last evaluation for scores.json, which are also logged in short; None: there are only metrics.
 
         Args:
             fits: whether to choose from it how the model decides, which `texts` and `score` then follow.
@@ -150,7 +150,7 @@ class FineTuningTask(ABC):
         return None
 
     def baseline(self, features: Features, predictions: Any) -> dict[str, Any]:
-        """What plain methods make of the same rows: eval_METHOD_METRIC, and a "verdict"."""
+        """The scores of baselines on the same rows: eval_METHOD_METRIC, and a "verdict"."""
         return {}
 
     def read_data(self) -> FineTuningData:

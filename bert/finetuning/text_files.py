@@ -43,7 +43,7 @@ def text_lines(path: Path, decoding: Decoding, notes: list[str]) -> Iterator[str
 
 
 def implied_decoding(values: Mapping[str, Any], usage: Usage) -> dict[str, Any]:
-    """How files are decoded if no setting says it: those of a training alike, later ones as the weights' training.
+    """The decoding of files if no setting names it. All files of a training share it, and later files follow the model.
 
     Args:
         usage: of weights that are used without training.

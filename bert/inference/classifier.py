@@ -43,7 +43,7 @@ class Classifier(TrainedModel):
         return results
 
     def logits(self, requests: Sequence[Request]) -> np.ndarray:
-        """float32 [n, classes]; of a regression, its numbers [n, 1]."""
+        """The logits, float32 [n, classes]. A regression gives numbers [n, 1]."""
         logits = np.zeros((len(requests), len(self.labels)), "float32")
         for size in {len(texts) for texts in requests}:
             rows = [row for row, texts in enumerate(requests) if len(texts) == size]

@@ -1,4 +1,4 @@
-"""What is exported: the request, and the inputs and outputs, which serving.json beside the model describes."""
+"""The request of an export, and its inputs and outputs, which serving.json describes."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

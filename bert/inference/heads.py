@@ -71,7 +71,7 @@ class MaskFiller(TrainedModel):
         self._mask_id = self.vocabulary.id_of(MASK)
 
     def request(self, raw: RawRequest) -> Request:
-        """As of any model; the mask may have the vocabulary's own name."""
+        """Check a request. The mask may have the vocabulary's own name."""
         texts, named = texts_of(raw, self.text_keys()), self.vocabulary.name_of(MASK)
         return super().request([text.replace(named, MASK) if isinstance(text, str) else text for text in texts])
 
@@ -115,7 +115,7 @@ class MaskFiller(TrainedModel):
         return masks
 
     def _window(self, text: str) -> list[int]:
-        """The tokens of a text; of one that is too long, those around its masks."""
+        """The tokens of a text. A text that is too long is cut to the tokens around its masks."""
         ids = self.tokenizer.encode_masked(text)
         room = self.max_seq_length - 2
         if len(ids) <= room:

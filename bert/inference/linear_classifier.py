@@ -24,7 +24,7 @@ _CHARACTERS_OF_A_TOKEN = 4  # by which the server estimates how long a text is
 
 
 class LinearClassifier(Classifier):
-    """The class, the labels or the number of a text, by the words or the characters in it."""
+    """Predicts the class, the labels or the number of a text by its words or characters."""
 
     def __init__(self, opened: OpenedModel, model: LinearTextModel, batch_size: int) -> None:
         super().__init__(opened, batch_size=batch_size)

@@ -141,7 +141,7 @@ def open_model(
 
 
 def _from_the_first(layers: Sequence[int], last: int) -> tuple[int, ...]:
-    """Layers counted from the embeddings, of a model of `last` layers."""
+    """Convert layers, also negative ones, to numbers counted from the embeddings. The model has `last` layers."""
     for layer in layers:
         if not -last - 1 <= layer <= last:
             of = f"the model has the layers 1 to {last} (or {-last} to -1), and its embeddings, which are 0"

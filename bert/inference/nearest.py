@@ -98,7 +98,7 @@ class NearestSentences:
         return {"nearest": str}
 
     def _search(self, queries: Sequence[str], number: int) -> tuple[list[list[int]], list[list[float]]]:
-        """The rows of the nearest texts to each query, best first, and their cosines, -inf where there is none."""
+        """The rows of the nearest texts to each query, best first, and their cosines; -inf if there are fewer texts."""
         vectors = unit(self._model.encode(queries, "query") - self._mean).astype("float32")
         rows, best = np.zeros((len(queries), number), np.int64), np.full((len(queries), number), -np.inf, "float32")
         for start in range(0, len(self._vectors), self._block):

@@ -48,7 +48,7 @@ def write_onnx_export(folder: Path, model: Model, request: ExportRequest, calibr
 
 
 def _to_int8(source: Path, target: Path, request: ExportRequest, calibration: Sample | None) -> list[str]:
-    """Quantise the linear layers; returns those that stay in float32."""
+    """Quantise the linear layers, and return the layers that stay in float32."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process

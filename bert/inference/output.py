@@ -51,7 +51,7 @@ class Output:
         self._columns = self._columns or [*own, *(free_name(name, own) for name in (*self._results, "error"))]
 
     def content(self, records: Sequence[Record], *, is_first: bool) -> bytes:
-        """What records append; `is_first`: they are the first ones."""
+        """The bytes that records append. `is_first`: they are the first records."""
         if self._form == "npy":
             import numpy as np  # not for --help
 
@@ -81,7 +81,7 @@ class Output:
         return text.getvalue().encode(errors="backslashreplace")
 
     def end(self, num_rows: int, num_bad: int) -> bytes:
-        """What stands behind all rows: of a table without rows, the line of names."""
+        """The end of the output. A table without rows gets its line of names."""
         if self._form == "npy" and num_bad == num_rows:
             raise ValueError("no line has a vector; check the input")
         if self._form == "parquet" and not num_rows:
@@ -118,7 +118,7 @@ class Output:
         writer.close()
 
     def _parts(self, lines: BinaryIO) -> Iterator[tuple[Any, list[Record]]]:
-        """Some columns of the input, as they are in a single .parquet, else as text; and their results."""
+        """Blocks of the input's columns, with their results. A single .parquet keeps its types; else all is text."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -141,14 +141,14 @@ def _cell(value: Any) -> Any:
 
 
 def _text_cell(value: Any) -> Any:
-    """The cell with ' before it if a spreadsheet would take it for a formula and not for a number."""
+    """The cell, with ' before it if a spreadsheet would run it as a formula."""
     cell = _cell(value)
     is_formula = isinstance(cell, str) and re.match(r"[=@\t\r]|[+-](?![\d.,eE+-]*$)", cell)
     return f"'{cell}" if is_formula else cell
 
 
 def npy_header(rows: int, width: int) -> bytes:
-    """What stands before the rows in a .npy file; as long for any number of rows: numpy leaves room for it to grow."""
+    """The header of a .npy file. Its length does not depend on the number of rows: numpy leaves room for it to grow."""
     import numpy as np
 
     header = io.BytesIO()

@@ -125,7 +125,7 @@ class Network:
             self.scope.var(name).get_tensor().set(np.ascontiguousarray(value), place)
 
     def run(self, task: str, feed: Arrays) -> Arrays:
-        """The outputs of `ForwardProgram` by name, float32; those at padding are any numbers.
+        """The outputs of `ForwardProgram` by name, float32. Values at padding have no meaning.
 
         Args:
             feed: the padded one; real tokens come first in every sequence, and each has one.

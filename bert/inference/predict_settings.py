@@ -69,7 +69,7 @@ class InputSettings(Settings):
 
 
 class PredictionSettings(Settings):
-    """What to do with the texts; without any of these, what the model's head is for."""
+    """What to do with the texts. By default it is what the model's head is for."""
 
     nearest: Annotated[str | None, Flag(group="vectors and search")] = Field(
         None,

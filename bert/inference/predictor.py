@@ -42,7 +42,7 @@ _CALIBRATED = 64  # sequences from which the scales of INT8 are found
 
 
 class _Description(BaseModel):
-    """What serving.json must hold, and of which types."""
+    """The fields that serving.json must have, with their types."""
 
     inputs: list[Literal["input_ids", "token_type_ids", "attention_mask"]]
     outputs: dict[str, list[Any]]
@@ -201,7 +201,7 @@ def _runtime(package: str, extra: str, file: str) -> Any:
 
 
 def _by(file: str, runtime: Callable[[], Made]) -> Made:
-    """What a runtime makes of a file; ValueError for a damaged one, which may show only when it runs."""
+    """Let a runtime open or run a file. ValueError for a damaged file, which may show only when it runs."""
     try:
         return runtime()
     except Exception as error:  # the runtimes have types of their own, or raise no narrower one
@@ -210,7 +210,7 @@ def _by(file: str, runtime: Callable[[], Made]) -> Made:
 
 
 def onnx_providers(device: str, available: Sequence[str]) -> list[Any]:
-    """What ONNX Runtime tries, in this order; ValueError for a device that this ONNX Runtime cannot use."""
+    """The providers that ONNX Runtime tries, in order. ValueError for a device that this ONNX Runtime cannot use."""
     wanted = ["TensorrtExecutionProvider"] * (device == "tensorrt") + ["CUDAExecutionProvider"] * (device != "cpu")
     lacking = [name for name in wanted if name not in available]
     if lacking and device != "auto":

@@ -20,7 +20,7 @@ def flat(result: Mapping[str, Any]) -> Record:
 
 
 def joined(record: Mapping[str, Any], result: Mapping[str, Any]) -> Record:
-    """A record with a result; where it has a value of that name already, the result's is called predicted_NAME."""
+    """Add a result to a record. A value whose name the record has already is called predicted_NAME."""
     return {**record, **{free_name(name, record): value for name, value in result.items()}}
 
 

@@ -94,7 +94,7 @@ class Rows:
                 yield raw and self._row(raw, name, is_cells=table is not None)
 
     def _table(self, path: Path | None) -> Table | None:
-        """The input as a table; None for lines, of which a TSV without a header of the keys is one."""
+        """The input as a table; None if it has lines of text. A TSV without a header of known keys counts as lines."""
         (kind, is_table), form = kind_of(path, self._form.kind), table_form(self._form.keys, self._form.decoding.header)
         is_list = kind == "jsonl" and any("[]" in name for name in form.paths())  # a line may give several rows
         if not is_table and not (is_list and path):
@@ -233,7 +233,7 @@ def _line(number: int, raw: bytes, codecs: Sequence[str]) -> Line:
 
 
 class _LineParser:
-    """Says what the lines of one input ask.
+    """Parses the lines of one input into requests.
 
     Args:
         kind: auto, text, tsv or jsonl; auto: JSON lines if the first line begins with "{", else text.
@@ -244,7 +244,7 @@ class _LineParser:
         self._columns: Sequence[str] = ()  # of the header of a TSV
 
     def is_header(self, line: Line) -> bool:
-        """Whether a line names the columns of those that follow."""
+        """Whether a line names the columns of the lines that follow."""
         if line.number == 1 and self._kind == "tsv":
             columns = [part.strip() for part in line.text.split("\t")]
             if fitting(self._form.keys, columns) is not None:
@@ -286,7 +286,7 @@ class _LineParser:
 
 
 def filled_rows(path: Path, form: RowForm) -> Iterator[InputRow]:
-    """The rows of a file but for empty lines."""
+    """The rows of a file without its empty lines."""
     return (row for row in Rows([path], form) if row is not None and row.error != EMPTY)
 
 

@@ -95,7 +95,7 @@ class TrainedModel:
         return texts
 
     def text_keys(self) -> Keys:
-        """The names that the texts of a request can have; first those of the training data.
+        """The names that the texts of a request can have. The names of the training data come first.
 
         A part of what the training joined is not its text, also if the part has a usual name.
         """
@@ -115,12 +115,12 @@ class TrainedModel:
         self.tokenizer.encode_texts(texts)
 
     def row_form(self, kind: str = "auto", keys: Keys = (), decoding: Decoding | None = None) -> RowForm:
-        """Where the texts are in rows of a kind of input; keys and decoding are in place of the model's own."""
+        """Where the texts are in rows of a kind of input. `keys` and `decoding` replace the model's own."""
         form = (kind, self.splits_tabs, self.repeated, self.hidden, decoding or Decoding.of(self.opened.usage))
         return RowForm(keys or self.text_keys(), self.request, *form)
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
-        """The results for checked requests."""
+        """Compute the results of checked requests."""
         raise NotImplementedError
 
     def columns(self) -> dict[str, type]:
@@ -150,7 +150,7 @@ class TrainedModel:
         return self.table([(prefix + text,) for text in texts])
 
     def vectors(self, table: FeatureTable) -> np.ndarray:
-        """The vectors of sequences, as of `encode`."""
+        """The vectors of sequences, as `encode` makes them."""
         lengths, vectors = table.lengths(), dict[int, np.ndarray]()
         for row, states, *_ in self.outputs("encoder", table):  # or the vector, of a model that was trained for it
             vectors[row] = states if states.ndim == 1 else POOLING[self.pooling](states[: lengths[row]])
@@ -199,7 +199,7 @@ class TrainedModel:
         return prediction_batches(table, self.batch_size, max_seq_length=self.max_seq_length)
 
     def outputs(self, task: str, table: FeatureTable) -> Iterator[tuple[Any, ...]]:
-        """Each sequence's row, and its outputs as `outputs_of` orders them; those of tokens include padding."""
+        """Each sequence's row, and its outputs in the order of `outputs_of`. Outputs of tokens include padding."""
         for rows, feed in self.batches(table):
             yield from zip(rows.tolist(), *self.forward(task, feed).values(), strict=True)
 

@@ -110,11 +110,11 @@ class Job:
         return self.ranks.node_rank in (None, 0)
 
     def check(self, here: bool) -> None:
-        """Raise ValueError, one line for each mistake, for what the steps would refuse; `here` as of `Step.check`."""
+        """Raise ValueError with one line for each mistake that the steps would refuse. `here`: see `Step.check`."""
         check_all(partial(step.check, here) for step in self.all_steps())
 
     def lines(self) -> list[str]:
-        """The steps in words, with their products; what several steps need is named once."""
+        """Describe the steps and their products in lines. A product that several steps need is named once."""
         steps = [f"{step.title}: {step.product}" for step in self.all_steps() if step.product is not None]
         return [f"{number}. {step}" for number, step in enumerate(dict.fromkeys(steps), 1)]
 

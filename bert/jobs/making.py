@@ -54,7 +54,7 @@ class Products:
         return 0
 
     def _words(self, command: Sequence[str]) -> list[str]:
-        """The command without the interpreter, which may move."""
+        """The command without its interpreter, whose path may change."""
         return [word for word in command if word != sys.executable] + ([self._source] if self._source else [])
 
 

@@ -141,7 +141,7 @@ class Train(Step):
         )
 
     def _seconds_beside_and_data(self, execution: Execution) -> float:
-        """Of a training that comes later: its start and results, and about what it takes to make small data."""
+        """Estimated seconds of a later training besides its updates: start, results, and making small data."""
         makes_data = any(not step.is_done(execution) for step in self.data)
         return self.seconds_beside + (SECONDS_OF_DATA if makes_data else 0.0)
 
@@ -160,7 +160,7 @@ class Train(Step):
 
 
 def part_of_time(step: Train, todo: Sequence[Train]) -> float:
-    """The part of the hours that a training gets among those that are left, of which it is one."""
+    """The part of the remaining hours that a training gets; `todo` are the trainings that remain, with this one."""
     return step.share / math.fsum(one.share for one in todo)
 
 

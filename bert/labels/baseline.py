@@ -1,4 +1,4 @@
-"""Words alone and characters alone beside a model: TF-IDF with logistic regression; of numbers, ridge regression."""
+"""Two baselines next to a model, words and characters: TF-IDF with logistic regression, or ridge for numbers."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ _FOLDS = 3  # parts of the training lines that choose C
 
 @dataclass(frozen=True)
 class Limits:
-    """What the methods and the verdict on them may cost.
+    """Limits on the computation of the baselines and of the verdict.
 
     Attributes:
         work: characters to learn from, times the classes (at least 8): 16 million take 80 CPU seconds.
@@ -55,7 +55,7 @@ def compare(
     hint: str = "",
     keep: Callable[[LinearTextModel], None] | None = None,
 ) -> dict[str, Any]:
-    """The metrics of both methods on lines that are held out, and the verdict on a model beside the better one.
+    """The metrics of both baselines on the held-out lines, and a verdict that compares the model with the better one.
 
     Args:
         training: the lines that the model was trained on, with rare classes oversampled as for the model.
@@ -117,7 +117,7 @@ def _learned(
     limits: Limits,
     keep: Callable[[LinearTextModel], None] | None,
 ) -> dict[str, Any]:
-    """What each method predicts of the held-out lines, and how many lines it learned from if not from all."""
+    """The predictions of each baseline on the held-out lines, and the number of lines it learned from, if not all."""
     from sklearn.feature_extraction.text import TfidfVectorizer  # as below: only a rank that compares loads it
 
     texts, others = (
@@ -155,7 +155,7 @@ def _learned(
 
 
 def _search(schema: LabelSchema, training: Examples, seed: int) -> Any:
-    """A linear model with the C that scores best in parts of the training lines, which are cut as the held-out one."""
+    """A linear model with the best C, found by cross-validation. The folds are made like the held-out part."""
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.model_selection import GridSearchCV
     from sklearn.multiclass import OneVsRestClassifier

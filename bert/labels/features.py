@@ -10,7 +10,7 @@ from bert.tokenization.library import TextTokenizer
 
 
 def pair_lengths(first: np.ndarray, second: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of tokens to keep of both sentences, int64 [n] each, of which at most `limit` are kept together.
+    """Numbers of tokens to keep of each sentence, int64 [n] each. The sum of both is at most `limit`.
 
     The result equals that of BERT's published code, which removes tokens one by one, from the first sentence if it is
     longer than the second, else from the second.
@@ -37,7 +37,7 @@ def sentence_features(
 def cut_features(
     tokenizer: TextTokenizer, texts: Sequence[Sequence[str]], max_seq_length: int
 ) -> tuple[FeatureTable, np.ndarray]:
-    """The sequences, as of `sentence_features`; which examples were longer and lost their ends, bool [n]."""
+    """The sequences of `sentence_features`, and bool [n]: whether an example was longer and lost its end."""
     cls_id, sep_id = tokenizer.vocabulary.id_of("[CLS]"), tokenizer.vocabulary.id_of("[SEP]")
     separators = tokenizer.vocabulary.pair_separators() if len(texts) == 2 else 1
     encoded = [tokenizer.encode_texts(sentences) for sentences in texts]

@@ -69,7 +69,7 @@ class LinearTextModel:
 
     @cached_property
     def _vectorizer(self) -> Any:
-        """scikit-learn's own, with these features."""
+        """scikit-learn's vectorizer with these features."""
         from sklearn.feature_extraction.text import TfidfVectorizer  # here: it loads slowly
 
         form = METHODS[self.method]

@@ -133,7 +133,7 @@ def labels_alike(labels: Sequence[str]) -> list[list[str]]:
 
 
 def number(label: str) -> float:
-    """Of a label, which may have a decimal comma or be a percentage; ValueError if it is none."""
+    """The number in a label, also with a decimal comma or a percent sign. ValueError if it is no number."""
     label = label.removesuffix("%")
     return float(re.sub(r"[. \xa0]", "", label).replace(",", ".") if _DECIMAL_COMMA.fullmatch(label) else label)
 

@@ -60,7 +60,7 @@ def count_in_both(examples: Examples, others: Examples) -> tuple[int, str]:
 
 
 def balanced_rows(classes: np.ndarray) -> np.ndarray:
-    """The rows to train on: those of a rare class several times, until it has as many as the largest."""
+    """The rows to train on. Rows of a rare class are repeated until it has as many as the largest class."""
     counts = np.bincount(classes)
     repeats = np.minimum(np.round(counts.max() / np.maximum(counts, 1)), _MOST_REPEATS).astype(np.int64)
     return np.repeat(np.arange(len(classes)), repeats[classes])

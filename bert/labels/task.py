@@ -228,7 +228,7 @@ class LabelTask(RunnableTask):
         return outputs["logits"] + of_tokens
 
     def _values(self, logits: np.ndarray) -> np.ndarray:
-        """Classes as of `Decision`, or float32 numbers [n], of logits float32 [n, classes] or [n, 1]."""
+        """Convert logits, float32 [n, classes] or [n, 1], to classes (see `Decision`) or to float32 numbers [n]."""
         if self._schema.is_regression:
             return logits[:, 0]
         return self._decision.classes(self._decision.probabilities(logits))
@@ -289,7 +289,7 @@ class LabelTask(RunnableTask):
         return whole | {part: scored(plain, each) for part, each in parts.items()}
 
     def baseline(self, features: Features, predictions: np.ndarray) -> dict[str, Any]:
-        """Words alone and characters alone; where the model's decision has a threshold, it is left out."""
+        """Score the word and character baselines. A threshold of the model's decision is left out."""
         is_plain = self._decision.positive is None
         ours = self._values(predictions) if is_plain else predictions.argmax(-1)
         note, hint, keep = "" if is_plain else " Both are without the threshold.", "", None

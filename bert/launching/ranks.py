@@ -84,7 +84,7 @@ def gpus_for(device: str) -> int:
 
 
 def quickstart_processes(device: str) -> int:
-    """Ranks of a quickstart: on a CPU two if it has two processors, with the threads that then fall to each; else one.
+    """The ranks of a quickstart and their threads: two ranks on a CPU with two processors, otherwise one.
 
     A second rank halves all the work on the sequences, a second thread the matrix products alone. Measured on Zen 5,
     CPU milliseconds of a phase-1 update of 32 sequences: one rank 67-72; one rank with two threads 85-91, of which some

@@ -68,7 +68,7 @@ class LaunchPlan:
         return replace(self, phases=phases)
 
     def refuse_schedule(self) -> None:
-        """ValueError for --hours with a schedule that needs the number of updates."""
+        """Raise ValueError for --hours with a schedule that needs the number of updates."""
         for config in self.phases if self.hours is not None else ():
             if (schedule := config.optimizer.lr_schedule) != "wsd":
                 raise ValueError(
@@ -82,5 +82,5 @@ class LaunchPlan:
             print(wrapped(f"warning: {warning}"), file=sys.stderr, flush=True)
 
     def answers(self) -> bool:
-        """Answer the questions; whether there was one."""
+        """Answer the user's questions about the settings, and return whether there was one."""
         return answered(self.questions, self.phases, self.world_size())

@@ -231,7 +231,7 @@ def _log_dir(config: TrainingConfig, ranks: Ranks) -> Path:
 
 
 def _announcement(config: TrainingConfig, started: TrainingConfig, ranks: Ranks, devices: str | None) -> str:
-    """One line at once: the ranks need seconds before they have something to show."""
+    """A line to print at once, because the ranks need seconds before they have something to show."""
     place = f"GPU {devices}" if devices else "the CPU" if num_gpus() == 0 else config.hardware.device
     several = f"{ranks.num_processes} ranks (processes)"
     count = f"{several if ranks.num_processes > 1 else '1 rank (process)'} on {place}"

@@ -161,7 +161,7 @@ class PaddedSequences:
 
 
 class PackedSequences:
-    """Tokens as [T, hidden]; what the two ways of attention share.
+    """The layout of tokens as [T, hidden], with what both kinds of attention share.
 
     Args:
         feed: variables of `bert.samples.packing.pack`.

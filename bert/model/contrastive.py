@@ -77,6 +77,6 @@ class ContrastiveObjective(Objective):
 
 
 def _cosines(vectors, number):
-    """Of the first vectors with the others, [number, V - number]; in float32, as mixed precision leaves bmm so."""
+    """The cosines of the first vectors with the others, [number, V - number], in float32 also in mixed precision."""
     units = F.normalize(vectors, axis=-1).unsqueeze(0)
     return paddle.bmm(units[:, :number], units[:, number:].transpose([0, 2, 1])).squeeze(0)

@@ -317,6 +317,6 @@ class BertModel(nn.Layer):
         return paddle.tanh(self.pooler(first))
 
     def layout(self, sequences):
-        """`sequences` if it is a layout, or the layout of an attention mask."""
+        """The layout of sequences: `sequences` itself if it is one, otherwise the layout of an attention mask."""
         is_layout = isinstance(sequences, PaddedSequences | PackedSequences)
         return sequences if is_layout else PaddedSequences(sequences, self._kernels)

@@ -74,7 +74,7 @@ class ModernBertEmbeddings(nn.Layer):
 
 
 class ModernBertSelfAttention(BertSelfAttention):
-    """Attention with rotary positions, to all tokens or to those within a window."""
+    """Attention with rotary positions, to all tokens or to the tokens within a window."""
 
     def forward(self, hidden, sequences, positions: RotaryPositions, window: int | None):  # type: ignore[override]
         """[b, s, hidden] or [T, hidden], in the layout of `sequences` -> the same shape."""
@@ -109,7 +109,7 @@ class ModernBertLayer(nn.Layer):
         self._kernels = kernels
 
     def forward(self, hidden, sequences, positions: RotaryPositions, rows=None):
-        """One layer's hidden states, arguments and result as of `BertLayer`."""
+        """The hidden states of one layer. Arguments and result are the same as in `BertLayer`."""
         normalised = hidden if self.attention_norm is None else self.attention_norm(hidden)
         context = self.attention(normalised, sequences, positions, self.window)
         if rows is not None:

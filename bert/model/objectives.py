@@ -98,7 +98,7 @@ class Objective:
         return ENCODER_INPUTS | ({"position_ids": ([-1, -1], "int64")} if self.separate_documents else {})
 
     def packing(self) -> Packing | None:
-        """What `bert.samples.packing.pack` makes of a padded feed for this program; None: it reads the padded one."""
+        """The settings of `bert.samples.packing.pack` for this program; None: the program reads padded feeds."""
         if not self.kernels.unpad:
             return None
         groups = Objective.attention_groups if self.separate_documents else self.attention_groups

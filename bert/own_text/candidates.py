@@ -33,7 +33,7 @@ class Placement:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSize:
-    """What the memory of a device must hold.
+    """The sizes of a training that decide how much memory a device needs.
 
     Attributes:
         length: of the longest sequences, in tokens.
@@ -75,7 +75,7 @@ class ModelCandidate(NetworkSize):
     optimizer: str
 
     def is_small_with_adamw(self) -> bool:
-        """Whether rate and batch are those that were measured for AdamW and random weights."""
+        """Whether the rate and batch are used that were measured for AdamW with random weights."""
         return self.has_free_dropout() and self.optimizer == "AdamW"
 
     def has_free_dropout(self) -> bool:
@@ -169,7 +169,7 @@ def layer_parameters(model: BertConfig) -> int:
 
 
 def vocabulary_size(text: TextFacts, rule: constants.ModelRule, request: TextRequest) -> int:
-    """Tokens of the vocabulary: those of the file or flag that was given, otherwise by the words of the text.
+    """The size of the vocabulary: from the file or flag if there is one, otherwise by the number of words in the text.
 
     Characters are tokens, at the beginning of words and inside of them; Chinese ones are words, and thousands.
     """
@@ -183,7 +183,7 @@ def vocabulary_size(text: TextFacts, rule: constants.ModelRule, request: TextReq
 
 
 def text_tokens(text: TextFacts, vocab_size: int) -> float:
-    """Estimated tokens of the text: those of a sample, scaled as English ones are to another size of vocabulary."""
+    """Estimate the tokens of the text from a sample, scaled to another vocabulary size as English text scales."""
     usual = _characters_per_token(vocab_size, text)
     if text.characters_per_token is not None:
         usual *= text.characters_per_token / _characters_per_token(text.sampled_tokens, text)

@@ -30,7 +30,7 @@ Step = tuple[str, Sequence[str], Path]  # title, command, product
 
 
 def vocabulary_file(request: TextRequest) -> Path:
-    """The vocabulary of the run, trained or a copy of the one that was given."""
+    """The vocabulary of the run: a trained one, or a copy of the file that was passed."""
     return request.output_dir / "data" / (request.tokens.vocabulary.file_name() if request.tokens else "vocab.txt")
 
 
@@ -92,7 +92,7 @@ def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
 
 
 def check_data(made: Mapping[str, Any], now: Mapping[str, Any], output_dir: Path) -> None:
-    """Refuse flags that differ from those with which the data of a run were made; warn of files that changed since.
+    """Refuse flags that differ from the flags with which a run's data were made. Warn of files that changed since.
 
     Args:
         made, now: `data_facts` of then and now.

@@ -100,14 +100,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Training:
-    """What is expected of the updates.
+    """The expected updates of the training, and their time.
 
     Attributes:
         dropouts: by the names of the settings.
         speed: sequences per second of all ranks, with this dropout.
-        updates: their number.
+        updates: the number of updates.
         epochs: passes over the text.
-        seconds: that the updates take.
+        seconds: the time that the updates take.
     """
 
     dropouts: Choice[dict[str, float]]
@@ -193,7 +193,7 @@ def short_number(number: float) -> str:
 
 
 def disk_bytes(num_bytes: int, copies: int, model: BertConfig) -> float:
-    """The imported text, its shards and the checkpoints of a training.
+    """Bytes on the disk: the imported text, its shards and the checkpoints of a training.
 
     Args:
         num_bytes: of the text.

@@ -95,7 +95,7 @@ class TextFacts:
         return f"{self.words:,} words" if self.has_spaces() else f"{self.characters:,} characters"
 
     def learnable_words(self) -> float:
-        """The words; of scripts without spaces, two characters count as one."""
+        """The number of words. In scripts without spaces two characters count as one word."""
         return self.words if self.has_spaces() else self.characters / 2
 
 

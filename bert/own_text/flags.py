@@ -100,7 +100,7 @@ def is_about_own_text(flags: Mapping[str, Any]) -> bool:
 
 
 def add_text_flags(parser: Any) -> None:
-    """Add them to a launcher's parser."""
+    """Add the flags of --text to a launcher's parser."""
     group = parser.add_argument_group("text")
     several = {"nargs": "+", "action": "extend", "metavar": "PATH"}
     text = "train on the files of these folders, or NAME=WEIGHT:PATH"
@@ -114,7 +114,7 @@ def add_text_flags(parser: Any) -> None:
 
 
 def refuse_without_text(flags: Mapping[str, Any]) -> None:
-    """Raises ValueError for a flag of own text where there is no --text."""
+    """Raise ValueError if a flag that needs --text is passed without it."""
     fields = flat_fields(OwnText)
     for name in TEXT_FLAGS:
         if name in flags:

@@ -1,4 +1,4 @@
-"""Reads the files that a command line for own text names: weights, vocabulary, documentation."""
+"""Reads the files that a command line with --text names: weights, vocabulary, documentation."""
 
 from pathlib import Path
 from typing import Any

@@ -64,7 +64,7 @@ def machine_of(hardware: Hardware) -> MachineFacts:
 
 
 def _cost(plan: TextPlan, hardware: Hardware, flags: PlanFlags, is_time_given: bool) -> list[str]:
-    """How sure the time is, and what it costs; of given hours, how many updates fit in them."""
+    """How sure the time is and what it costs; with --hours, how many updates fit."""
     slow, fast = hardware.part.speed_range
     least, most = plan.seconds / fast, plan.seconds / slow
     share = f"{fast:.0%} to {slow:.0%} of its speed, which was compared with {hardware.part.checked}"

@@ -12,7 +12,7 @@ LEAST_SECONDS = 5.0  # of a training
 
 @dataclasses.dataclass(frozen=True)
 class Length:
-    """The requested length: one of the first three, or none: then `EPOCHS` passes over the text in `MOST_HOURS`.
+    """The requested length: one of the first three, otherwise `EPOCHS` passes over the text in `MOST_HOURS`.
 
     Attributes:
         hours: of the whole command, data and results included, all starts added up.
@@ -47,7 +47,7 @@ class Length:
         return constants.END_SECONDS * max(1.0, min(slowness, self.seconds() / constants.MOST_ENDS))
 
     def refuse_schedule(self, schedule: str) -> None:
-        """Raises ValueError for hours with a schedule that needs the number of updates."""
+        """Raise ValueError for --hours with a schedule that needs the number of updates."""
         if schedule != "wsd" and self.hours is not None:
             raise ValueError(
                 f"lr_schedule={schedule} needs the number of updates, which --hours={self.hours:g} leaves open; pass "
@@ -74,7 +74,7 @@ class Length:
         return left
 
     def updates(self, expected: int, expected_seconds: float, updates_of: Callable[[float], int | None]) -> int:
-        """The updates of the whole run; where hours were given, more than can fit in them.
+        """The updates of the whole run. With --hours this is a limit that cannot be reached in time.
 
         Args:
             expected, expected_seconds: updates and seconds of the recorded plan, made perhaps for fewer --hours.
@@ -118,7 +118,7 @@ class Length:
         return True
 
     def doubled(self, hours: float) -> tuple[str, str]:
-        """The flag and the value that train twice as long; hours: that were planned or used."""
+        """The flag and the value that train twice as long. hours: the planned or used hours."""
         if self.epochs is not None:
             return "--epochs", f"{2 * self.epochs:g}"
         if self.max_steps is not None:

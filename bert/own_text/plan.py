@@ -109,7 +109,7 @@ def plan_of(decisions: Decisions) -> TextPlan:
 
 
 def _settings(decisions: Decisions) -> dict[str, Any]:
-    """The settings of the training by their flat names; requested settings override those of the rules."""
+    """The settings of the training by their flat names. Requested settings override what the rules choose."""
     request, data, rates, evaluations = decisions.request, decisions.data, decisions.rates, decisions.evaluations
     settings = {
         **decisions.candidate.settings(),

@@ -46,7 +46,7 @@ class TextRecord:
         return self.text.slowness if self.slowness is None else self.slowness
 
     def keep_in(self, record: JobRecord) -> None:
-        """Put it into the record of the job, which is saved with it."""
+        """Put this record into the record of the job. It is saved when the job's record is saved."""
         record.facts[RECORD_NAME] = dataclasses.asdict(self)
 
     def save(self, record: JobRecord) -> None:

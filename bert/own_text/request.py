@@ -1,4 +1,4 @@
-"""The command line of a pre-training on own text -> what the user requests; contradictions are refused.
+"""Turns the command line of a pre-training with --text into the user's request. Contradictions are refused.
 
 No file is opened here but a --config-file; `given_files` reads vocabulary and weights when the run starts.
 """

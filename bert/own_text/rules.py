@@ -272,7 +272,7 @@ def _learning_rate(request: TextRequest, candidate: ModelCandidate, batch: Batch
 
 
 def _has_new_head(request: TextRequest) -> bool:
-    """Whether weights are continued that have no masked-LM head, which is made anew."""
+    """Whether existing weights lack a masked-LM head, so that a new one is made."""
     return request.weights is not None and "masked-LM head" not in request.weights.heads
 
 

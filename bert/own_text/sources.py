@@ -39,7 +39,7 @@ class TextSource:
         return [f"{prefix}{os.path.abspath(path)}" for path in self.paths]
 
     def group_by(self, asked: str | None) -> str | None:
-        """What groups its documents; general text has no groups of the domain."""
+        """The column or folder that groups the documents; None for general text (--replay)."""
         return None if self.name == REPLAY else asked
 
 
@@ -123,7 +123,7 @@ def quoted_words(words: Sequence[str | Path]) -> str:
 
 
 def refuse_shared_groups(group_by: str | None, groups: Mapping[str, set[str]]) -> None:
-    """Refuse groups that several sources have: each is divided by itself."""
+    """Refuse groups that are in several sources, because each source is divided by itself."""
     for (one, of_one), (other, of_other) in itertools.combinations(groups.items(), 2):
         if shared := len(of_one & of_other):
             raise ValueError(

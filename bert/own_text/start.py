@@ -83,7 +83,7 @@ def _new_record(request: TextRequest, used: float, begun: float, may_measure: bo
 
 
 def read_text(request: TextRequest) -> TextFacts:
-    """The facts of all sources, by reading them; of --words, those of usual English text."""
+    """Read the facts of all sources. With --words assume the facts of usual English text."""
     if (words := request.assumed_words) is not None:
         size = constants.CHARACTERS_OF_A_WORD * words
         documents = max(1, words // constants.WORDS_OF_A_DOCUMENT)
@@ -121,7 +121,7 @@ def read_text(request: TextRequest) -> TextFacts:
 
 
 def training_config(request: TextRequest, record: TextRecord) -> PretrainingConfig:
-    """The settings of the training: of the plan, the paths of the run, the flags of this command, and the updates."""
+    """The settings of the training, from the plan, the run's paths, the flags of this command and the updates."""
     plan, output_dir, length = record.plan, request.output_dir, request.length
     steps = length.updates(plan.updates, plan.seconds, lambda passes: corpus.updates_of(request, plan, passes))
     settings: dict[str, Any] = {

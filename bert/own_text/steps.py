@@ -29,7 +29,7 @@ from data.examples.documentation import FILE_NAME
 
 
 def text_job(request: TextRequest, record: TextRecord, config: PretrainingConfig) -> Job:
-    """Data, training and results of a plan.
+    """The job of a plan: make the data, train, show the results.
 
     Args:
         record: its plan is followed; what the training learns of its own length is kept in it.
@@ -104,14 +104,14 @@ class TextData(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class TextTraining(Train):
-    """Trains on own text for the time, the epochs or the updates that were asked for."""
+    """Trains on the user's text for the requested time, epochs or updates."""
 
     config: PretrainingConfig
     text: TextRequest
     record: TextRecord
 
     def settled(self, execution: Execution) -> Self:
-        """With the vocabulary and the number of samples, and what the time is expected to allow."""
+        """The step with settings that know the vocabulary, the number of samples and the expected updates."""
         return replace(self, config=training_config(self.text, self.record))
 
     def run(self, execution: Execution) -> int:

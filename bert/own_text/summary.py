@@ -14,7 +14,7 @@ from bert.reporting.progress import duration
 
 
 def show(request: TextRequest, record: TextRecord, job: JobRecord) -> PretrainingConfig:
-    """Print the plan; returns the settings of the training. ValueError if what is there cannot be continued so."""
+    """Print the plan and return the settings. ValueError if the earlier training cannot continue with them."""
     plan, done = record.plan, max(checkpoint_steps(request.output_dir), default=0)
     config = training_config(request, record)
     if request.shows_config:

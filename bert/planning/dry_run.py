@@ -94,7 +94,7 @@ def report_text(rows: Mapping[str, str | None]) -> str:
 
 
 def _strategy(config: TrainingConfig, micro_steps: int) -> str:
-    """Who builds float16 and accumulation, where there is one of them: `program.py` or Fleet's strategies."""
+    """Whether `program.py` or Fleet's strategies build float16 and accumulation, if the run uses one of them."""
     precision, chosen = config.precision, config.optimizer.fleet_strategies.split(",")
     used = {"amp": precision.amp and precision.amp_dtype == "float16", "gradient_merge": micro_steps > 1}
     names = [name + (": Fleet's" if name in chosen else ": ours") for name, is_used in used.items() if is_used]

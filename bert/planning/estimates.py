@@ -145,7 +145,7 @@ def checkpoint_bytes(model: BertConfig) -> int:
 
 
 def most_checkpoint_bytes(config: Any) -> int:
-    """All checkpoints of a run at the worst moment: those that are kept, and one that is being written."""
+    """Bytes of all checkpoints at the worst moment: the kept checkpoints, and one that is being written."""
     number = config.run.keep_checkpoints + 1
     if config.keeps_best():
         number += 1

@@ -100,7 +100,7 @@ class Operator:
 
 
 def operators(work: MicroBatchShape) -> list[Operator]:
-    """The operators that matter, those of the layers summed over the layers."""
+    """The operators that matter. Operators of the layers are summed over all layers."""
     layers = work.model.num_hidden_layers
     summed = []
     for op in (*_layer_products(work), *_layer_pointwise(work)):
@@ -216,7 +216,7 @@ def update_bytes(num_parameters: int, *, micro_steps: int, lamb: bool, casts: bo
 
 
 def all_reduce_bytes(model: BertConfig, *, half: bool) -> int:
-    """Bytes of the gradients that the ranks sum: in float32, or those that mixed precision computes as it does.
+    """Bytes of the gradients that the ranks sum, in float32 or in the precision in which they are computed.
 
     Those of the word embeddings are float32 in any case.
     """

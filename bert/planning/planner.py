@@ -58,7 +58,7 @@ class UpdateTime:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """`memory` and `fits` are of the batch that was asked for; the times are of `batch_size`, which fits."""
+    """A plan. `memory` and `fits` describe the requested batch, the times describe `batch_size`, which fits."""
 
     hardware: Hardware
     memory: Memory
@@ -85,7 +85,7 @@ class Plan:
         return self.seconds_of(self.update, self.max_steps) if self.update and self.max_steps else None
 
     def seconds_of(self, update: UpdateTime, steps: int) -> float:
-        """Time of `steps` updates, of which those of a warm-up have fewer micro-steps."""
+        """Time of `steps` updates. Updates of a batch-size warm-up have fewer micro-steps."""
         return steps * dataclasses.replace(update, micro_steps=update.micro_steps * self.warmup_share).total()
 
     def cost(self) -> float | None:
@@ -247,7 +247,7 @@ def _time_rows(plan: Plan, update: UpdateTime) -> dict[str, str]:
 
 
 def gigabytes(num_bytes: float) -> str:
-    """With three significant digits."""
+    """Format gigabytes with three significant digits."""
     return f"{num_bytes / 1e9:,.3g} GB"
 
 

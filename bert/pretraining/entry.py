@@ -46,7 +46,7 @@ def dry_run_report(config: PretrainingConfig, world_size: int) -> str:
 
 
 def _length(config: PretrainingConfig, flops: int, world_size: int) -> dict[str, str]:
-    """The rows of the length of the training; epochs are known once there are shards, updates of --epochs too."""
+    """Rows about the length of the training. Epochs, and the updates of --epochs, are known once there are shards."""
     steps, epochs, a_sequence = config.run.max_steps, config.run.epochs, f"{flops / 1e9:,.1f} GFLOP a sequence"
     if epochs is not None:
         unknown = f"as many as {epochs:g} epochs need, known once {config.data.input_dir} has shards"

@@ -19,7 +19,7 @@ class SampleSet:
     passes_over_text: int = 1
 
     def describe(self, sequences: int, epochs_of: str = "samples") -> str:
-        """`3.50 epochs over 1,000 samples`, with the passes over the text where they are others; or these alone."""
+        """`3.50 epochs over 1,000 samples`, and the passes over the text if they differ; or the passes only."""
         epochs = sequences / self.num_samples
         if epochs_of == "text":
             return f"{epochs * self.passes_over_text:,.2f} epochs over the text"

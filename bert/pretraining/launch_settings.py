@@ -57,7 +57,7 @@ class JobSettings(Settings):
         return own_checkout(path)
 
     def script(self) -> Path:
-        """What each rank runs."""
+        """The script that each rank runs."""
         return self.code_dir / "run_pretraining.py"
 
     def log_file(self, config: PretrainingConfig, world_size: int) -> Path | None:

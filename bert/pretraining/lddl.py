@@ -34,7 +34,7 @@ NOT_PREDICTED = -1  # in its labels
 
 
 class RandomOfEachThread(threading.local):
-    """What LDDL uses of the module `random`, with a state of its own in each thread.
+    """A replacement of the module `random` for LDDL, with a separate state in each thread.
 
     LDDL sets the state of `random`, draws, and puts the old state back. It does so in the main thread and in a thread
     of Paddle's loader for each bin, so one state for all threads lets the batches depend on which thread is faster.

@@ -110,7 +110,7 @@ class Vocabulary(Step):
 def data_steps(
     name: str, config: PretrainingConfig, preparation: Preparation, ranks: Ranks, for_all_nodes: bool = False
 ) -> tuple[Step, ...]:
-    """The steps that make what a phase reads; `name` is that of the preset."""
+    """The steps that make the data of a phase. `name` is the name of the preset."""
     if name == "quickstart":
         return tuple(quickstart_steps(config))
     shards = MissingShards(config, preparation, ranks, for_all_nodes)

@@ -116,7 +116,7 @@ class HeldOutSet:
 
 
 def held_out_sets(config: PretrainingConfig, vocabulary: Vocabulary) -> list[HeldOutSet]:
-    """The held-out shards, or those of each folder of their mixture."""
+    """The held-out shards, one set for each folder if they are a mixture."""
     if (folder := config.data.eval_dir) is None:
         return []
     mix = read_mixture(folder) or {".": 1}
@@ -191,7 +191,7 @@ def evaluate_pretraining(
     scope=None,
     metric_names: Sequence[str] = PretrainingObjective.metric_names,
 ) -> dict[str, float]:
-    """Held-out masked-LM loss and accuracy, and those of next sentences, over the batches of all ranks together.
+    """Loss and accuracy of masked words and next sentences on the held-out batches of all ranks together.
 
     `program` is a `program.EvaluationProgram`, `metric_names` are those of its objective. Losses are means over masked
     tokens and over sequences, in nats, whatever the division into batches and ranks. Without next-sentence prediction

@@ -184,7 +184,7 @@ _ARRIVED = b"a"
 
 
 def _accept_all(store: Any, num_peers: int, host: str) -> list[socket.socket]:
-    """The connections of the other ranks; one that does not send the store's token is none of theirs."""
+    """Accept the connections of the other ranks. A connection that does not send the store's token is dropped."""
     token, peers = secrets.token_bytes(_TOKEN_BYTES), list[socket.socket]()
     with socket.create_server((host, 0), backlog=num_peers) as server:
         store.set("rank_barrier", json.dumps([server.getsockname()[1], token.hex()]))

@@ -73,7 +73,7 @@ class BlockEditor:
         return made, old
 
     def replace(self, operator: Any, kind: str, inputs: Names, outputs: Names, **attributes: Any) -> None:
-        """Make `operator` one of another type at the same place."""
+        """Replace `operator` by an operator of another type at the same place."""
         role = operator.attr("op_role")
         operator.desc.copy_from(core.OpDesc())
         _describe(operator.desc, kind, inputs, outputs, {**attributes, "op_role": role})

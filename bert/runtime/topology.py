@@ -18,7 +18,7 @@ _GPU_SECONDS = 60.0  # for nvidia-smi, which takes seconds where its daemon does
 
 @dataclass(frozen=True)
 class Core:
-    """A physical core, with those of its logical processors (hyper-threads) that may be used."""
+    """A physical core with its usable logical processors (hyper-threads)."""
 
     processors: tuple[int, ...]
     node: int  # memory (NUMA) node
@@ -99,7 +99,7 @@ def visible_devices() -> list[str] | None:
 
 @lru_cache(maxsize=None)
 def nvidia_smi(*arguments: str) -> list[str]:
-    """The lines that it answers with; none without a driver, or where it fails or does not answer. Asked once."""
+    """The lines that nvidia-smi prints, asked once; none without a driver, or if it fails or hangs."""
     command = ["nvidia-smi", *arguments]
     try:  # a broken driver may not answer at all
         done = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_SECONDS, check=False)
@@ -109,7 +109,7 @@ def nvidia_smi(*arguments: str) -> list[str]:
 
 
 def no_gpu(device: str) -> str:
-    """The error of a --device that names a GPU where there is none."""
+    """The error for a --device that names a GPU on a machine without one."""
     return (
         f"device={device} needs paddlepaddle-gpu and a visible CUDA card, found none; install it (bash "
         "scripts/setup.sh gpu), check CUDA_VISIBLE_DEVICES, or pass --device cpu"

@@ -75,7 +75,7 @@ class CollationRule:
     def _choose(
         self, table: SampleTable, rows: np.ndarray, keys: np.ndarray, input_ids: np.ndarray, lengths: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Dynamic masks, `choose_positions`; whole words are those of the shards, if these record them."""
+        """Choose dynamic masks by `choose_positions`. Whole words are taken from the shards if these record them."""
         continues = None
         if self.masking.continuations is not None:
             continues = self.masking.continuations[input_ids]

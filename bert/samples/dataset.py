@@ -42,7 +42,7 @@ class PretrainingDataset:
         next_sentence: bool = True,
         alone: bool = False,
     ) -> None:
-        """`alone`: the shards of the directory itself, whatever is mixed with them."""
+        """`alone`: read only the shards of the directory itself, without its mixture."""
         self.settings, self.seed, self.shuffle_window_samples = settings, seed, shuffle_window_samples
         self.vocabulary = vocabulary
         mix = None if alone else read_mixture(Path(directory))
@@ -80,7 +80,7 @@ class PretrainingDataset:
         self.mix = mix or {".": self.num_samples}  # samples that a pass takes, by folder
 
     def separate_documents(self) -> None:
-        """Give the batches positions that begin anew in each document of a row."""
+        """Give the batches positions that restart at 0 in each document of a row."""
         self.collation = replace(self.collation, cls_id=self.vocabulary.id_of("[CLS]"))
 
     def epochs(self, step: int, schedule: BatchSchedule) -> float:

@@ -24,7 +24,7 @@ GROUPED_BATCHES = 32  # with group_by_length, the samples of as many global batc
 
 
 class PretrainingLoader(GlobalBatchLoader):
-    """The batches of one rank; arguments as of `GlobalBatchLoader`."""
+    """The batches of one rank. The arguments are described in `GlobalBatchLoader`."""
 
     def __init__(self, dataset: PretrainingDataset, **batches: Any) -> None:
         super().__init__(num_workers=dataset.settings.num_workers, **batches)

@@ -79,7 +79,7 @@ class SampleTable:
 
 
 def lengths_with_end(second_lengths: np.ndarray) -> np.ndarray:
-    """int64 [n]: tokens of B and its [SEP]; 0 where there is no B."""
+    """int64 [n]: tokens of B and its [SEP]; 0 if there is no B."""
     return second_lengths + (second_lengths > 0)
 
 

@@ -38,7 +38,7 @@ _DAMAGE = (OSError, pa.ArrowException, ValueError, KeyError, AttributeError, Run
 
 
 def _format(kind: str) -> ModuleType:
-    """The module of a format; those of older shards are loaded where there are any."""
+    """The module of a format. Modules for older formats are loaded only when such shards are read."""
     if kind == "hdf5":
         from bert.samples.formats import hdf5
 
@@ -228,7 +228,7 @@ class ShardDirectory:
         return self.manifest.settings if self.manifest else {}
 
     def load(self, index: int) -> SampleTable:
-        """Read and decode one shard; ValueError if its bytes are not those of the manifest or cannot be decoded."""
+        """Read and decode one shard. ValueError if its bytes differ from the manifest or cannot be decoded."""
         shard = self.shards[index]
         with naming(shard.path):
             data = shard.path.read_bytes()

@@ -19,7 +19,7 @@ _SMOOTHING = 0.1
 
 @dataclass(eq=False)
 class Item:
-    """An input that waits, and its size as estimated."""
+    """An input that waits, and its estimated size."""
 
     kind: str  # PREDICT or ENCODE
     texts: tuple[str, ...]
@@ -89,7 +89,7 @@ class Shares:
         self._had: dict[Hashable, int] = {}
 
     def in_turn(self, waiting: Sequence[Item]) -> list[Item]:
-        """The inputs that wait, the next one first, the others as they came."""
+        """The waiting inputs: the next one first, the others in the order in which they came."""
         before, self._had = self._had, {}
         for owners in zip(*(item.owners for item in waiting), strict=True):
             least = min((before[owner] for owner in owners if owner in before), default=0)
@@ -135,7 +135,7 @@ class Batcher:
         return None
 
     def withdraw(self, items: Sequence[Item]) -> None:
-        """Forget inputs that nobody waits for; those that run already are finished."""
+        """Forget inputs that nobody waits for. Inputs that already run are finished."""
         for item in items:
             item.outcome.cancel()
         self.waiting = [item for item in self.waiting if not item.outcome.done()]

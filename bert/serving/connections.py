@@ -116,5 +116,5 @@ class LimitedProtocol(H11Protocol):
             self._deadline = None
 
     def _is_idle(self) -> bool:
-        """Whether it is kept open after an answer and nothing has come since; uvicorn has a time for that."""
+        """Whether the connection waits, kept open after an answer, for a next request (uvicorn limits that time)."""
         return self.timeout_keep_alive_task is not None and self.conn.their_state is h11.IDLE

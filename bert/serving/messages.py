@@ -28,7 +28,7 @@ class Batch(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What a batch cost. `padded_tokens` are those of `tokens` and the padding."""
+    """The cost of a batch. `padded_tokens` counts `tokens` and the padding."""
 
     tokens: int
     padded_tokens: int

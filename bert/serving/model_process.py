@@ -97,7 +97,7 @@ class ModelServer:
         return figures, [outcomes[number] for number in range(len(batch.inputs))]
 
     def _run(self, kind: str, requests: list[tuple[Request, int]]) -> list[Outcome]:
-        """The requests together; if that fails, each alone, so that the one at fault is the only one that fails."""
+        """Run the requests together. If that fails, run each alone, so that only the faulty request fails."""
         if not requests:
             return []
         try:

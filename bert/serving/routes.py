@@ -253,7 +253,7 @@ class Guard:
             return False
 
     def _has_key(self, authorization: bytes) -> bool:
-        """Whether it is `Bearer KEY`, or `Basic` with the key as the password."""
+        """Whether a header is `Bearer KEY`, or `Basic` with the key as the password."""
         kind, _, value = authorization.partition(b" ")
         with contextlib.suppress(ValueError):
             key = base64.b64decode(value).partition(b":")[2] if kind.lower() == b"basic" else value

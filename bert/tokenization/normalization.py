@@ -1,4 +1,4 @@
-"""What becomes of a text before WordPiece: its case, its accents, and the words of scripts without spaces."""
+"""The changes to a text before WordPiece: its case, its accents, and the words of scripts without spaces."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class Normalization:
         return Sequence([*equalizing(lowercase=self.lowercase), rules]) if self.equal_letters else rules
 
     def settings(self) -> dict[str, Any]:
-        """For tokenizer_config.json: what it needs to say."""
+        """The settings to write into tokenizer_config.json."""
         others = {
             "strip_accents": self.strip_accents,
             "word_segmenter": self.word_segmenter,

@@ -55,7 +55,7 @@ def _breaker() -> Any:
 
 
 def cutter(segmenter: str | None) -> Callable[[str], list[str]]:
-    """What splits a text into parts that join to it, of which scripts without spaces have one for each word."""
+    """A function that splits a text into parts, which join to it. In scripts without spaces each word is a part."""
     if segmenter not in CUTTING:
         return lambda text: [text]
     breaker = _breaker() if segmenter == "icu" else lambda run, _: [run]

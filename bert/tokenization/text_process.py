@@ -1,4 +1,4 @@
-"""Runs the rules of a tokenizer.json in a process that a text ends which would stop ours.
+"""Runs the rules of a tokenizer.json in a process of its own, because a text can crash the tokenizer.
 
 A rule may take for ever (a regular expression), fill the memory (a letter replaced by a thousand)
 or panic in Rust. No look at the rules tells such ones from harmless ones, and a call of the library
@@ -32,7 +32,7 @@ class UnreadableTextError(ValueError):
 
 
 class TextProcess:
-    """A tokenizer in another process, which is started when it is first used, and again after a text that ended it.
+    """A tokenizer in another process. It is started at its first use, and again if a text crashes it.
 
     Args:
         content: of a tokenizer.json.

@@ -87,7 +87,7 @@ class TokenStrings:
         return pa.StringArray.from_buffers(len(starts), *buffers)
 
     def split(self, texts: pa.Array, column: str) -> tuple[np.ndarray, np.ndarray]:
-        """(ids [T], offsets int64 [n + 1]) of texts of space-joined tokens; ValueError names an unknown token."""
+        """Convert texts of tokens to (ids [T], offsets int64 [n + 1]). ValueError names an unknown token."""
         if texts.null_count:
             raise ValueError(f"column {column!r} holds {texts.null_count} nulls; every sample needs a text")
         bounds, data = string_buffers(texts)

@@ -108,7 +108,7 @@ class Vocabulary:
         return [token for token in self.tokens if token not in SPECIAL_TOKENS and not token.startswith("[")]
 
     def is_wordpiece(self) -> bool:
-        """Whether it is BERT's, so that a vocab.txt says all of it."""
+        """Whether the tokenizer is BERT's WordPiece, so that a vocab.txt describes it fully."""
         return True
 
     def check_extendable(self) -> None:

@@ -96,7 +96,7 @@ class TokenizedTexts:
         return np.diff(self.offsets)
 
     def in_written(self, texts: Sequence[str]) -> "TokenizedTexts":
-        """The tokens with the characters of the texts as they are written, of which `without_forms` was tokenised."""
+        """The tokens, with their characters in the texts as written; `without_forms` is what was tokenised."""
         starts, ends = self.starts.copy(), self.ends.copy()
         for text, (first, last) in zip(texts, pairwise(self.offsets.tolist()), strict=True):
             if without_forms(text) != text:

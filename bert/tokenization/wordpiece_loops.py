@@ -22,7 +22,7 @@ for _first, _last in ((0xE2, 0xE9), (0xEF, 0xEF)):
 
 
 class Pieces(NamedTuple):
-    """The tokens of the words, those of row i at [starts[i]:starts[i] + lengths[i]]; arrays have spare room.
+    """The tokens of the words: row i has [starts[i]:starts[i] + lengths[i]]. The arrays have spare room.
 
     Attributes:
         ids: of the vocabulary's id dtype.

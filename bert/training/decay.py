@@ -52,7 +52,7 @@ def open_time_limit(config: TrainingConfig, before: Totals, throughput: Throughp
 
 
 def learning_rates(schedule: Schedule, decay: DecayState | None) -> np.ndarray:
-    """float32 [most updates]: the rate of every applied update; those of a decay fall on a line to the end's rate."""
+    """float32 [most updates]: the rate of every applied update. A decay falls on a line to the final rate."""
     rates = schedule.table()
     if decay is not None:
         end_rate = schedule.settings.end_learning_rate
@@ -62,7 +62,7 @@ def learning_rates(schedule: Schedule, decay: DecayState | None) -> np.ndarray:
 
 
 def rescaled_warmup(planned: int, rescaled: int, applied: int, before_decay: int) -> int:
-    """Updates of the warm-up, if another number of updates fits in the time than was expected.
+    """Updates of the warm-up, rescaled if the time fits more or fewer updates than expected.
 
     Args:
         planned: updates of the warm-up until now.
@@ -108,7 +108,7 @@ class Decay:
 
     @property
     def known_last_step(self) -> int | None:
-        """The last update of the run; None if a limit of time decides it. Rank 0's is the right one."""
+        """The last update of the run; None if a time limit decides it. Only the value on rank 0 is reliable."""
         return None if self._time_limit.is_set() else self.last_step
 
     def follow_state(self, step: int) -> None:
@@ -234,7 +234,7 @@ class Decay:
         return decay
 
     def _applied_updates(self) -> int:
-        """Updates of the run, without those that were skipped."""
+        """The number of updates of the run without skipped updates."""
         return int(read_variable(self._device.scope, APPLIED_UPDATES)[0])
 
     def _schedule(self) -> Schedule:

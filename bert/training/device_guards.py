@@ -39,7 +39,7 @@ class FiniteGuard(Guard):
 
 
 class RankGuard(Guard):
-    """Compares the ranks' parameters every `frequency` updates (0: never); RanksDiffer names those that drifted."""
+    """Compares the ranks' parameters every `frequency` updates (0: never). RanksDiffer names what drifted."""
 
     def __init__(self, program: TrainingProgram, device: Device, frequency: int) -> None:
         self._program, self._device, self._frequency = program, device, frequency

@@ -87,7 +87,7 @@ def join_ranks(config: TrainingConfig, group: Group) -> int:
 
 
 def tf32_notice(setting: str, uses_tf32: bool, device: DeviceFeatures) -> str:
-    """How float32 matrix products are computed, where that is not float32 or not what was set; otherwise empty.
+    """A notice if float32 matrix products are not computed in float32, or not as set; otherwise empty.
 
     Args:
         setting: auto | on | off.

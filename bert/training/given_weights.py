@@ -65,7 +65,7 @@ class Outputs(NamedTuple):
 
 
 def weights_for_task(weights: PretrainedWeights, texts: Mapping[str, str]) -> Mapping[str, np.ndarray]:
-    """The weights, without token weights, and without a classifier for other outputs than those of the task.
+    """The weights without token weights, and without a classifier whose outputs differ from the task's.
 
     A row of a classifier belongs to one label. With other labels, or the same ones in another order, its rows would
     mean something else, also where their number is the same. Token weights were fitted to the lines of their training.
@@ -100,7 +100,7 @@ def _outputs_of_weights(weights: PretrainedWeights) -> Outputs | None:
 
 
 def _outputs_of_task(texts: Mapping[str, str]) -> Outputs | None:
-    """None if the task has no classifier."""
+    """The classifier's outputs in the task; None if it has no classifier."""
     labels, usage = json.loads(texts.get(LABELS_FILE, "[]")), json.loads(texts.get(TASK_FILE, "{}"))
     if not labels and not usage.get("regression"):
         return None

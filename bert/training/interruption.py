@@ -79,7 +79,7 @@ class StopRequest:
                     logger.info(f"{file} was left from an earlier run; removed")
 
     def take_finish(self) -> str | None:
-        """Remove the file FINISH -> what it says, stripped; None if it is not there or this rank does not watch."""
+        """Remove the file FINISH and return its text; None if there is no file or this rank does not watch."""
         if self._file is None:
             return None
         file, text = self._file.with_name(FINISH_FILE), ""
@@ -102,7 +102,7 @@ class StopRequest:
         raise SystemExit(INTERRUPTED)
 
     def _set(self, number: int, frame: FrameType | None) -> None:
-        """Note the signal, or what the launcher was stopped by: it passes every signal on as SIGTERM."""
+        """Note the signal, or the signal that the launcher received: it passes every signal on as SIGTERM."""
         name = ""
         with suppress(OSError):
             name = Path(os.environ.get(STOPPED_BY, "")).read_text(encoding="utf-8").strip()

@@ -45,7 +45,7 @@ class Guard:
         return False
 
     def after_update(self, step: int) -> None:
-        """Every rank has made update `step`."""
+        """Called on every rank after update `step`."""
 
     def after_interval(self, interval: Interval) -> Progress | None:
         """-> the progress of the checkpoint, if the run was rolled back to one."""
@@ -258,7 +258,7 @@ class EvaluationGuard:
         return 0 < self._metric.early_stopping <= self.state.since_best
 
     def _ends_with_best(self) -> bool:
-        """Whether the best weights are the run's result. With early stopping: unless the last are nearly as good."""
+        """Whether the best weights are the run's result. With early stopping the last are, if nearly as good."""
         state, stops_early = self.state, self._metric.early_stopping > 0
         if state.best is None:
             return False

@@ -152,7 +152,7 @@ def collect(
 
 
 def plausible_mfu(flops: float, rank_seconds: float, peak_tflops: float) -> float | None:
-    """Model FLOPs utilisation; None where it cannot be so high, since the peak is then wrong, or nothing was measured.
+    """Model FLOPs utilisation; None if nothing was measured, or if it is implausibly high, as the peak is then wrong.
 
     It may exceed 1 by a little: of the model's operations the last layer is spared some (`BertModel.at`), a tenth of
     BERT-mini's.

@@ -19,13 +19,13 @@ logger = logging.getLogger(__name__)
 
 
 def schedule_of(config: TrainingConfig, warmup_steps: int | None = None, max_steps: int | None = None) -> Schedule:
-    """The schedule of the settings; warm-up and length may be those of an earlier leg."""
+    """The schedule of the settings. Warm-up and length may come from an earlier part of the run."""
     warmup_steps = config.warmup_steps() if warmup_steps is None else warmup_steps
     return Schedule(config.optimizer, warmup_steps, max_steps or config.run.max_steps)
 
 
 def resume_schedule(config: TrainingConfig, device: Device, progress: Progress) -> None:
-    """Load the schedule of a resumed run and log a change of its length; an extended run gets its patience anew.
+    """Load the schedule of a resumed run and log a change of its length. An extended run restarts early stopping.
 
     A run that lasts longer than its decay forgets it: the rate is stable again.
     """

@@ -51,7 +51,7 @@ def checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None:
 def stable_checkpoint(
     config: TrainingConfig, source: VerifiedCheckpoint, resumed: Progress
 ) -> VerifiedCheckpoint | None:
-    """The checkpoint before the decay where `auto` continues longer than the decay was planned for."""
+    """The checkpoint before the decay, if `auto` continues a run beyond the length for which its decay was planned."""
     decay = resumed.carried.decay
     is_own_choice = config.initialization.last_step_of_checkpoint == "auto" and not config.run.benchmark
     if decay is None or decay.first == resumed.step or not (is_own_choice and outlasts_decay(config, resumed)):
@@ -131,7 +131,7 @@ def check_continues(resumed: Progress, progress: Progress, config: TrainingConfi
 
 
 def _other_data(resumed: Progress, progress: Progress, place: Path | None) -> str:
-    """What is known of the data with which the run began and of those of now, by the examples of a pass."""
+    """Compare the data with which the run began with today's data, by the number of examples in a pass."""
     before, now = resumed.num_examples, progress.num_examples
     what = f"the training data in {place}" if place else "the training data"
     if before is None or now is None:
@@ -150,7 +150,7 @@ def _remedy(name: str, value: Any) -> str:
 
 
 def changed_settings(resumed: Progress, progress: Progress, config_class: type[TrainingConfig]) -> Iterator[str]:
-    """`NAME BEFORE -> NOW` of the settings that differ from those of the checkpoint."""
+    """`NAME BEFORE -> NOW` for each setting that differs from the checkpoint."""
     for section in progress.settings:
         if section not in ("initialization", "hardware"):
             for name, before, now in _changed_settings(section, resumed, progress, config_class):

@@ -1,4 +1,4 @@
-"""The start of a leg: its weights are those of the run's own checkpoint, of phase 1, given ones, or random.
+"""The weights at the start of a leg: from the run's own checkpoint, phase 1, another model, or random.
 
 Every rank reads the same files, so all start from the same bytes (and `RankGuard` compares them). What reads the
 formats of other libraries is loaded where weights are given.
@@ -43,10 +43,10 @@ def load_start(
     progress: Progress,
     texts: Mapping[str, str] = MappingProxyType({}),
 ) -> Progress:
-    """Write the weights, and where there are any the state of the optimizer; returns the run's progress.
+    """Write the weights and, if it exists, the state of the optimizer into the scope. Return the run's progress.
 
-    They are those of the run's own checkpoint, of phase 1 (--from-phase1-final-params), given ones of any known format
-    (--from-pretrained-params), or those that the start-up program drew.
+    The weights come from the run's own checkpoint, from phase 1 (--from-phase1-final-params), from a checkpoint of any
+    known format (--from-pretrained-params), or from the start-up program.
 
     Args:
         progress: of a run that has not begun.
@@ -120,7 +120,7 @@ def _weights_of_phase1(
 
 
 def _with_positions(weights: Mapping[str, np.ndarray], model: BertConfig, path: Any) -> Mapping[str, np.ndarray]:
-    """The weights with as many position embeddings as the model has, of which the first are repeated."""
+    """Extend the position embeddings of the weights to the model's length by repeating the first ones."""
     table, rows = weights.get(POSITIONS), model.max_position_embeddings
     if table is None or len(table) >= rows:
         return weights

@@ -37,7 +37,7 @@ class Evaluation:
         raise NotImplementedError
 
     def finish(self, last_step: int | None) -> dict[str, Any]:
-        """Work after the last update (None: nothing was trained), with the weights in the scope -> figures."""
+        """Do the work after the last update (None: nothing was trained). Return figures. The scope has the weights."""
         return {}
 
     def figures(self) -> dict[str, Any]:

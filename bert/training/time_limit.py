@@ -19,7 +19,7 @@ SECONDS_TO_EXIT = 0.5  # summary, logs, leaving the group
 
 @dataclass(frozen=True)
 class Pause:
-    """What interrupts training after each `every` updates, for `seconds`."""
+    """An interruption of the training that takes `seconds` after each `every` updates."""
 
     every: int
     seconds: float

@@ -182,7 +182,7 @@ class Trainer:
         self._interrupted = self._stop_on_any_rank.after(self._step, will_sync=self._is_due_to_log())
 
     def _draw_dropout(self, micro_step: int, feed: Mapping[str, Any]) -> None:
-        """Prepare a micro-step, by a key of its own: a resumed run draws the same masks."""
+        """Draw the dropout masks of a micro-step by its own key, so that a resumed run draws the same masks."""
         beat(f"micro-step {micro_step + 1} of update {self._step + 1}")
         device = self._device
         key = stream_key(self._config.run.seed, "dropout", self._step, micro_step, device.group.rank)
@@ -235,7 +235,7 @@ class Trainer:
             self._save()
 
     def _run_evaluation(self) -> bool:
-        """Add metrics of the held-out data, if there is any, to those of the last log line -> whether to save now.
+        """Add metrics of the held-out data, if there is any, to the last log line. Return whether to save now.
 
         Rank 0, which has the metrics, decides for all.
         """

@@ -158,7 +158,7 @@ def build(config: TrainingConfig, objective: Objective, group: Group) -> tuple[T
 
 
 def summary(config: TrainingConfig, outcome: LegOutcome, device: Device, program: TrainingProgram) -> dict[str, Any]:
-    """The figures of a training by the names its users know; throughputs are of all ranks, without saves."""
+    """The figures of a training by the names that users see. Throughputs count all ranks, without saves."""
     totals, metrics = outcome.totals, outcome.metrics
     if "loss" not in metrics:  # a leg without updates, of a run that was stopped before its summary or is repeated
         logged = read_metrics(config.log_dir() / METRICS_FILE, [])[0]

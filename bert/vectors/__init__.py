@@ -1,1 +1,1 @@
-"""Vectors of texts for search: pairs of a user's table or of own text, their training, and recall beside BM25."""
+"""Vectors of texts for search: pairs from a user's table or text, their training, and recall compared with BM25."""

@@ -1,4 +1,4 @@
-"""Pairs of a query and a passage: rows of a user's table, or made of own text; cleaned, grouped and held out.
+"""Pairs of a query and a passage: rows of a table, or made from the user's text; cleaned, grouped and held out.
 
 To measure on, also texts of classes, each of which is a query for the others of its class, and pairs with a score.
 
@@ -99,7 +99,7 @@ def table_pairs(
 
 
 def without_repeated_parts(pairs: Iterable[Pair], share: float, notes: list[str]) -> list[Pair]:
-    """The pairs of a table, whose queries and passages lack the parts that stand in a larger share of them.
+    """Remove from queries and passages of a table the parts that stand in more than `share` of them.
 
     A text of such parts alone is left as it is. Texts with a class or a score are.
     """
@@ -298,7 +298,7 @@ def divided(
 
 
 def without(frame: "pd.DataFrame", evaluated: "pd.DataFrame", notes: list[str]) -> "pd.DataFrame":
-    """The pairs that are not among those of --eval, whose passages may be searched for by other queries too."""
+    """The training pairs without the pairs of --eval. Other queries may still have a passage of --eval."""
     import pandas as pd
 
     sides = ["plain_query", "plain_passage"]

@@ -19,7 +19,7 @@ _MAX_SHOWN, _SHOWN_CHARACTERS = 5, 40
 
 
 def parts_of(text: str) -> list[str]:
-    """The parts of a text, which joined are the text."""
+    """Split a text into its parts, which join to the text."""
     sentences = [match for match in _SENTENCE.findall(text) if match]
     parts = list[str]()
     for place, sentence in enumerate(sentences):
@@ -47,7 +47,7 @@ class RepeatedParts:
 
     @classmethod
     def of(cls, texts: Sequence[str], share: float) -> "RepeatedParts":
-        """The parts in a larger share of the texts, of which equal ones count once."""
+        """Count the parts that stand in more than `share` of the texts. Equal texts count once."""
         counts, different = Counter[str](), {normalized(text): text for text in texts if text.strip()}
         for text in different.values():
             counts.update({key for part in parts_of(text) if (key := _key(part))})

@@ -37,7 +37,7 @@ def found(scores: np.ndarray, relevant: np.ndarray, itself: np.ndarray | bool = 
 
 
 def cosines(vectors: np.ndarray, num_queries: int, size: int | None = None) -> np.ndarray:
-    """The cosines [q, p] of the first vectors, those of queries, with the others, of their first `size` numbers."""
+    """The cosines [q, p] of the query vectors with the passage vectors, by their first `size` numbers."""
     units = unit(vectors, size)
     return units[:num_queries] @ units[num_queries:].T
 

@@ -73,7 +73,7 @@ class VectorDataSettings(TaskDataSettings):
 
 
 class VectorConfig(FineTuningConfig):
-    """Vectors of texts for search."""
+    """The settings of a training of vectors for search."""
 
     sample_name: ClassVar[str] = "pairs"
     sequences_a_sample: ClassVar[int] = 2
@@ -102,7 +102,7 @@ class VectorConfig(FineTuningConfig):
 
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the weights, among them how their vectors were made; those of a training by the size of the data."""
+    """Settings that the weights imply, such as how vectors are made, and settings that the size of the data implies."""
     source = values.get("text") or values.get("train_file")
     if values.get("text") and values.get("train_file"):
         raise ValueError(f"--text {source} and --pairs {values['train_file']} are two sources of pairs; give one")

@@ -1,4 +1,4 @@
-"""Vectors of texts as a fine-tuning task: pairs -> batches of texts, vectors -> recall beside that of BM25."""
+"""Vectors of texts as a fine-tuning task: pairs -> batches of texts, vectors -> recall compared with BM25."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -182,7 +182,7 @@ class VectorTask(FineTuningTask):
         return iter(())
 
     def features(self, examples: "pd.DataFrame", training: bool = False) -> tuple[FeatureTable, dict[str, int]]:
-        """The texts of pairs; to measure those of the scored queries, then of all passages."""
+        """Features of the texts of pairs; for an evaluation, of the scored queries and then of all passages."""
         import pandas as pd  # here and below: nothing but frames of pairs needs it
 
         further = [text for texts in examples.negatives for text in texts] if training else []
@@ -219,7 +219,7 @@ class VectorTask(FineTuningTask):
         return metrics
 
     def baseline(self, features: Features, predictions: np.ndarray) -> dict[str, Any]:
-        """What BM25 finds, and the model of --compare, of the same queries; the verdict on this model beside each."""
+        """The scores of BM25 and of the model of --compare on the same queries, each with a verdict on this model."""
         pairs, queries = features.examples, scored(features.examples)
         texts, number = (queries["query"].tolist(), searched(pairs).passage.tolist()), len(queries)
         beat("evaluating BM25")

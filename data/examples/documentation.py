@@ -59,7 +59,7 @@ class DocumentationFile(NamedTuple):
     id: str
 
     def place(self) -> str:
-        """Its place in the order of reading where not all is read: at random, but always the same."""
+        """The random but fixed place of a file in the order of reading, as not all files may be read."""
         hashed = int.from_bytes(hashlib.sha256(self.id.encode()).digest()[:8], "big")
         return f"{hashed:064b}"[::-1]
 
@@ -132,7 +132,7 @@ def documents_of(file: DocumentationFile) -> list[Document]:
 
 
 def without_duplicates(documents: Iterable[Document], counts: Counter, by_sentence: bool = False) -> Iterator[Document]:
-    """The documents without the paragraphs that occurred before; those left too short are dropped.
+    """Remove paragraphs that occurred before, and drop documents that become too short.
 
     Args:
         by_sentence: whether a paragraph is dropped already if one of its sentences occurred before.
@@ -157,12 +157,12 @@ def without_duplicates(documents: Iterable[Document], counts: Counter, by_senten
 
 
 def _digest(text: str) -> bytes:
-    """16 bytes, the same for texts that are equal but for case and white space."""
+    """A digest of 16 bytes that ignores case and white space."""
     return hashlib.sha256(normalized(text).encode()).digest()[:16]
 
 
 def _sentences(paragraph: str) -> list[str]:
-    """Approximate sentences in lower case, good enough to find those that occur twice."""
+    """Approximate sentences in lower case, good enough to find repetitions."""
     pieces = paragraph.lower().replace("! ", ". ").replace("? ", ". ").split(". ")
     return [piece.strip(" .!?") for piece in pieces if len(piece) >= _MIN_LEAK_CHARACTERS]
 
@@ -236,7 +236,7 @@ def build(
 
 
 def _import(output: Path, held_out_fraction: float) -> dict[str, Any]:
-    """Import documents.jsonl anew; returns the sizes of both parts."""
+    """Import documents.jsonl from the start, and return the sizes of both parts."""
     from data.text.held_out_split import PARTS
     from data.text.import_settings import ImportSettings
     from data.text.importing import import_files  # here: it loads Arrow
@@ -258,7 +258,7 @@ def summary(report: Mapping[str, Any]) -> str:
 
 
 class DocumentationRequest(Settings):
-    """A command line of this module."""
+    """The settings of this command, read from its flags."""
 
     output_dir: Path = Field(description="folder of the collected text and its report")
     sources: Annotated[tuple[Literal[*SOURCES], ...], Flag(default_text="all")] = Field(  # type: ignore[valid-type]

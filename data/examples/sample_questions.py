@@ -63,7 +63,7 @@ def write(output_dir: Path) -> dict[str, int]:
 
 
 class SampleQuestionsRequest(Settings):
-    """A command line of this module."""
+    """The settings of this command, read from its flags."""
 
     output_dir: Path = Field(description="folder of the files")
 

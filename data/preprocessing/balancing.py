@@ -66,7 +66,7 @@ def _in_bin(table: pa.Table, bin_id: int | None) -> pa.Table:
 
 
 def rewrite(indir: Path, outdir: Path, make: Callable[[], Manifest]) -> None:
-    """A command that makes shards in `outdir` of those in `indir`, from its locks to what it prints."""
+    """Run a command that makes the shards of `outdir` from the shards of `indir`, with its locks and its output."""
     with command(outdir):
         if outdir.exists() and not outdir.is_dir():
             raise ValueError(f"{outdir}: is a file; balanced shards go to a separate, empty directory: name another")
@@ -109,7 +109,7 @@ def write_shards(
 
 
 def _manifest(source: Manifest | None, shards: dict[str, ShardRecord], settings: dict) -> Manifest:
-    """The input's manifest, where there is one, with what balancing changed."""
+    """The input's manifest, if there is one, with the changes by balancing."""
     counts = {"samples": sum(record.num_samples for record in shards.values()), **shard_totals(shards)}
     if source is None:
         return Manifest(shards, None, settings, counts)

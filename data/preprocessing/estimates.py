@@ -73,7 +73,7 @@ def own_text_bytes(num_bytes: int, copies: int) -> float:
 
 
 def report(rows: list[Estimate], folder: Path, processes: int) -> str:
-    """The rows and their sum as text, beside what is free."""
+    """The rows and their sum as text, compared with the free space."""
     lines = [str(row) for row in rows]
     waiting = PEAK * max((row.num_bytes for row in rows if row.what.startswith("shards")), default=0.0)
     if waiting:

@@ -212,7 +212,7 @@ def draw_pairs(documents: TokenizedDocuments, settings: PairSettings, block: int
 
 
 def _with_parts(documents: TokenizedDocuments, counts: Counter) -> TokenizedDocuments:
-    """The documents; one that nearly fills the block is cut in parts, which give each other random next sentences."""
+    """The documents. A document that nearly fills the block is cut; its parts give each other random next sentences."""
     bounds = documents.document_offsets
     sizes = np.diff(bounds)
     longest = int(sizes.max(initial=0))
@@ -246,7 +246,7 @@ def _share_of_random_next(
 
 
 def _chunks(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, share: float) -> _Chunks:
-    """The chunks of one walk through the documents; arguments as of `_walk`."""
+    """The chunks of one walk through the documents. The arguments are those of `_walk`."""
     tokens = documents.sentence_offsets
     room = len(tokens) - 1
     chunks = _Chunks(*(np.empty(room, np.bool_ if name == "is_random_next" else np.int64) for name in _Chunks._fields))

@@ -49,7 +49,7 @@ _VERSION = 3  # version of the algorithm: a run must not continue with the sampl
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that workers need, but for the block or the shards to make; `key` is that of `samples_key`."""
+    """Everything that workers need, except the block or shards to make. `key` comes from `samples_key`."""
 
     settings: SampleSettings
     vocab_file: str

@@ -1,4 +1,4 @@
-"""What goes wrong without an error: words that the vocabulary does not know, pairs that are not half and half."""
+"""Finds problems that raise no error: words that the vocabulary lacks, pairs that are not half and half."""
 
 import math
 from collections import Counter
@@ -73,8 +73,11 @@ def problems_of_tokens(unknown: Unknown) -> list[str]:
 
 
 def problems_of_pairs(pairs: int, random_next: float, more: float = 0.0) -> list[str]:
-    """Args:
-    more: that is allowed above a half."""
+    """The problem of pairs of which not half have a random next sentence; empty if there is none.
+
+    Args:
+        more: the share above a half that is allowed as well.
+    """
     allowed, apart = max(_RANDOM_NEXT_ERROR, _SIGMAS * 0.5 / math.sqrt(max(1, pairs))), random_next - 0.5
     if not pairs or -allowed <= apart <= allowed + more:
         return []

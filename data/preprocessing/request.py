@@ -239,7 +239,7 @@ def _facts_of(source: Source) -> tuple[ScriptFacts, list[str]]:
 
 
 def _language_of(source: Source, facts: ScriptFacts) -> str:
-    """That whose folder, source/<language>, has most of the text; in en, the usual name, by the script."""
+    """The language whose folder source/<language> has most text. For en, the default name, the script decides."""
     sizes = Counter[str]()
     for file in source.files:
         folder = Path(file.path).parent

@@ -29,7 +29,7 @@ ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa
 
 
 def check_language(code: str) -> str:
-    """The code; ValueError unless it is of two letters and known, or of three, of which ISO 639-3 has thousands."""
+    """Return the code. ValueError unless it has three letters, or two letters that ISO 639-1 knows."""
     tag, named = _TAG.fullmatch(code), locale.normalize(code)
     if tag and (len(tag[1]) == 3 or tag[1] in _CODES):
         return code

@@ -54,7 +54,7 @@ class TextColumn:
     """
 
     def __init__(self, text_field: str | None) -> None:
-        """text_field: one name, or several with commas between them; None: "text", or a guess where there is none."""
+        """text_field: a name, or several separated by commas; None: "text" if it exists, otherwise a guess."""
         self._may_guess = text_field is None
         field = TEXT_NAMES[0] if text_field is None else text_field
         self.names = list(dict.fromkeys([field, *(name.strip() for name in field.split(","))]))

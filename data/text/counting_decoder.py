@@ -48,6 +48,6 @@ class CountingDecoder:
         return data.decode(self._codec, _HANDLER), _errors.num_bytes
 
     def decode_piece(self, data: bytes, is_last: bool) -> tuple[str, int]:
-        """The same of the next piece, which continues the pieces before; the last one may be empty."""
+        """Decode the next piece, which continues the previous pieces. The last piece may be empty."""
         _errors.num_bytes = 0
         return self._pieces.decode(data, is_last), _errors.num_bytes

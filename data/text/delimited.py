@@ -95,7 +95,7 @@ class DelimitedTable:
         self._last_place = max(needed.values(), default=-1)  # but for the optional one
 
     def _first_fields(self, line: str, delimiters: str) -> tuple[str, list[str]]:
-        """(delimiter, fields) of the first line, by the one that names what is read, or else by that of most fields."""
+        """(delimiter, fields) of the first line: the delimiter that finds the wanted names, or gives most fields."""
         form, fields_by_delimiter = self._form, dict[str, list[str]]()
         for delimiter in delimiters:
             fields = (

@@ -88,13 +88,13 @@ DETECTED = Decoding()
 
 
 def code_page_of(encoding: str) -> str | None:
-    """Of "auto:CODEC" the codec, of "auto" an empty text; None for the name of a codec, which decodes all."""
+    """The codec in "auto:CODEC"; "" for "auto"; None for the name of a codec, which then decodes all files."""
     auto, _, code_page = encoding.partition(":")
     return code_page if auto == "auto" else None
 
 
 def remembered(encoding: str | None) -> str | None:
-    """The encoding by which later files are decoded as those of this one were; None: what is detected."""
+    """The encoding to remember for later files; None: detect it for each file."""
     code_page = (encoding or "auto").removeprefix("auto:")
     if code_page == "auto" or codecs.lookup(python_codec(code_page)).name.startswith("utf"):
         return None
@@ -170,7 +170,7 @@ def detect(
 
 
 def _is_as_declared(open_chunks: Callable[[], Iterable[bytes]], declared: str, seen: Counter) -> bool:
-    """Whether a page that is not plainly UTF-8 decodes without error as it declares."""
+    """Whether a page decodes without error in the encoding that it declares. False if the page is plainly UTF-8."""
     least = 1 if is_latin(declared) else _MIN_CHARACTERS
     if declared.startswith("utf") or (not seen["damage"] and seen["clean"] >= least):
         return False
@@ -299,7 +299,7 @@ def _by_lines(chunks: Iterable[bytes], code_page: str, counts: Counter) -> Itera
 
 
 def lines(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """(text without its line end, whether the line ends here), long lines in pieces; LF, CR LF and CR end lines."""
+    """(text without its line end, whether the line ends here). Long lines come in pieces. LF, CR LF, CR end lines."""
     line_feeds = IncrementalNewlineDecoder(None, translate=True)
     for chunk in chain(filter(None, chunks), [""]):
         *whole, rest = line_feeds.decode(chunk, final=not chunk).split("\n")

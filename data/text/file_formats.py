@@ -80,7 +80,7 @@ class Input:
 
 
 def readable_suffixes() -> Iterable[str]:
-    """The suffixes of the formats that are read, without those of source code."""
+    """The suffixes of the formats that are read, without source code."""
     return (suffix for suffix, kind in _FORMAT_OF.items() if kind != "code")
 
 
@@ -126,7 +126,7 @@ def _is_in_maildir(path: Path) -> bool:
 
 
 def _is_mail_index(path: Path) -> bool:
-    """Whether a file beside the folders of a Maildir is none of the user's: it has no suffix, or a server's name."""
+    """Whether a file next to the folders of a Maildir is a mail server's: without a suffix, or with a server's name."""
     is_servers = path.name.startswith(("dovecot", "courier", "maildir", "cyrus."))
     return (is_servers or not path.suffix) and all((path.parent / name).is_dir() for name in ("cur", "new", "tmp"))
 

@@ -52,11 +52,11 @@ class Findings:
         ]
 
     def row_lines(self) -> list[str]:
-        """The numbers of rows that are none, such as names of columns that come again."""
+        """Lines that count rows without data, such as repeated names of columns."""
         return [f"{name}: {self.counts[name]:,}" for name in (REPEATED_NAMES, ROWS_OF_TYPES) if self.counts[name]]
 
     def noticed(self) -> list[str]:
-        """What a user should know of the text itself, and what of the files was not read."""
+        """Notices about the text, and a line that counts what was not read."""
         unread = [
             f"{number:,} {name.removesuffix(', not read')}"
             for name, number in self.counts.items()

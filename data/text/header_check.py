@@ -90,7 +90,7 @@ def is_number_among_numbers(column: ColumnSample) -> bool:
 
 
 def is_sentence_among_sentences(column: ColumnSample) -> bool:
-    """Whether the name is a sentence like most values, ends as they do, and is not much shorter than they are."""
+    """Whether the name looks like a value: a sentence, as most values are, with the same ending and length."""
     texts = [str(value or "") for value in column.values]
     if column.repeats() or not texts or not _is_sentence(column.name):
         return False
@@ -136,7 +136,7 @@ def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-
 
 
 def repeats_names(fields: Sequence[Any], names: Sequence[str]) -> bool:
-    """Whether a row has the names of the columns, as in files that were joined; a single name may be a check box."""
+    """Whether a row repeats the names of the columns, as in joined files. A single name must be a usual one."""
     if len(fields) != len(names) or not names or fields[0] != names[0] or list(fields) != list(names):
         return False
     return len(names) > 1 or _has_usual_name(names)

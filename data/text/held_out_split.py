@@ -51,7 +51,7 @@ def held_out_bytes(text_bytes: int, fraction: float) -> float:
 
 
 def check_groups(group_by: str | None, number: int) -> None:
-    """ValueError if documents are to be grouped by what none of them has, or all are of one group."""
+    """Raise ValueError if no document has the requested group, or if all documents are of one group."""
     if group_by is not None and number < 2:
         problem = "all documents are of one group" if number else "no document has a group"
         raise ValueError(
@@ -120,7 +120,7 @@ def _read_document(file: BinaryIO, num_bytes: int, num_blocks: int) -> tuple[byt
 
 
 def _text_blocks(file: BinaryIO, held: bytes, num_bytes: int, num_blocks: int) -> Iterator[bytes]:
-    """The text and its line end, of which `held` was read already; where it is cut depends on the text alone."""
+    """Blocks of the text and its line end; `held` was read before. The cuts depend only on the text."""
     start, read = 0, len(held)
     for block in range(1, num_blocks):
         stop = num_bytes * block // num_blocks

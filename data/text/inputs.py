@@ -22,7 +22,7 @@ _UNREADABLE = "may not be read by this user; allow it (chmod +r), or leave it ou
 def list_inputs(
     paths: Iterable[Path], kind: str, findings: Findings, follow_links: bool = False, flag: str = "input"
 ) -> list[Input]:
-    """The files given and those below the folders, sorted within each folder, without files of other kinds.
+    """List the named files and the readable files below the named folders, sorted within each folder.
 
     Args:
         follow_links: also those that lead out of a folder.
@@ -58,7 +58,7 @@ def list_inputs(
 
 
 def _with_own_names(inputs: list[Input]) -> list[Input]:
-    """The inputs, of which a.md is named a-2 if a.txt is there too: names begin the ids of documents."""
+    """Give each input its own name, because ids of documents begin with it: a.md becomes a-2 if a.txt exists too."""
     renamed: dict[str, Input] = {}
     for source in inputs:
         name, number = source.name, 1
@@ -106,7 +106,7 @@ def _as_source_text(source: Input, kind: str) -> Input:
 
 
 def _is_beside_source_text(file: Path) -> bool:
-    """Whether a file is the report of an import or what it downloaded, beside the text that it wrote."""
+    """Whether a file is the report or the download of an import, next to the text that the import wrote."""
     if file.name == REPORT_NAME and any((file.parent / part / "source").is_dir() for part in ("", "train")):
         return True
     output = file.parent.parent

@@ -35,7 +35,7 @@ def with_text(rows: Iterator[Row], form: TableForm) -> Iterator[Row]:
 
 
 def _unless_refused(rows: Iterator[Row], text: TextColumn, refusal: NoColumnError) -> Iterator[Row]:
-    """The rows; at their end the refusal of the first ones is raised, unless a later one has a text."""
+    """The rows. If the first rows were refused and no later row has a text, the refusal is raised at the end."""
     has_text = False
     for row in rows:
         has_text = has_text or text.among(row.values or ()) is not None

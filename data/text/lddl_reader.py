@@ -92,7 +92,7 @@ def _first_words(file: str) -> list[str]:
 
 
 def _imported(folder: Path) -> Path:
-    """Where to import a folder: beside it."""
+    """The folder into which to import: next to the original."""
     whole = Path(os.path.abspath(folder))
     return (folder if folder.name else whole).with_name(f"{whole.name}-imported")
 

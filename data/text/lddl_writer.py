@@ -84,7 +84,7 @@ class SourceWriter:
 
 
 class ShuffledWriter:
-    """Writes documents in an order that has nothing to do with the one they come in: that of a hash of their text.
+    """Writes documents in the order of a hash of their text, whatever the order in which they come.
 
     A training reads shards that are cut from neighbouring documents one after the other. So the hash of how a document
     begins chooses one of `num_files` files, and each file is then put into the order of the hashes of its texts; one
@@ -115,7 +115,7 @@ class ShuffledWriter:
             self._append(self._number)
 
     def close(self) -> None:
-        """Finish and sort all files; those without a document are left out."""
+        """Finish and sort all files. Files without a document are left out."""
         for number, documents in enumerate(self._documents):
             if documents:
                 self._append(number)

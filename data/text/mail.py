@@ -129,7 +129,7 @@ def _kinds(mail: Message) -> Iterator[str]:
 
 
 def _mail_text(mail: Message, reader: _Reader, depth: int = 0) -> str:
-    """The subject and the own text of a mail, and of those inside of it; "" if it has no text of its own."""
+    """The subject and new text (without quotations) of a mail and of forwarded mails; "" if there is no new text."""
     inner = list[Message]()
     own = own_text("\n".join(_texts(mail, reader, inner, depth)).splitlines())
     subject = _REPLY.sub("", _subject(mail, reader), count=1) if own else ""
@@ -138,7 +138,7 @@ def _mail_text(mail: Message, reader: _Reader, depth: int = 0) -> str:
 
 
 def _texts(part: Message, reader: _Reader, inner: list[Message], depth: int) -> Iterator[str]:
-    """The text of a part and of those inside of it; of alternatives the first that has text, a plain one before others.
+    """The texts of a part and its inner parts. Of alternatives the first with text is taken, plain text first.
 
     Args:
         inner: gets the mails that are inside of it.
@@ -190,7 +190,7 @@ def _part_text(part: Message, is_page: bool, reader: _Reader) -> str:
 
 
 def _subject(mail: Message, reader: _Reader) -> str:
-    """The subject; of raw bytes too, which are UTF-8 or in the encoding of the text."""
+    """The subject. Raw bytes in it are read as UTF-8 or in the encoding of the text."""
     raw = next((str(value) for name, value in mail.raw_items() if name.lower() == "subject"), "")[:_MOST_SUBJECT]
     parts = []
     with suppress(MessageError, ValueError, LookupError):

@@ -57,7 +57,7 @@ def _cells(notebook: Any) -> Iterator[dict[str, Any]]:
 
 
 def subtitle_text(chunks: Iterable[str]) -> Iterator[str]:
-    """What is said, a line for each line; a line that the next subtitle repeats is there once.
+    """The spoken lines of subtitles. A line that the next subtitle repeats is kept once.
 
     Raises:
         NotTextError: no line has times.

@@ -1,4 +1,4 @@
-"""Notices what a reader of the text would see at once: damage, markup that is read as words, and lines of every file.
+"""Finds problems that a reader sees at once: damage, markup read as words, and lines that every file has.
 
 Nothing is changed. Each kind is counted with an example, and a warning says what mends it if there is much of it.
 """

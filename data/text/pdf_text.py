@@ -69,7 +69,7 @@ def joined_pages(pages: Sequence[list[str]], counts: Counter) -> str:
 
 
 def without_repeated(pages: Sequence[list[str]], counts: Counter) -> list[list[str]]:
-    """The pages without the lines at their edges that at least a third of them, and three, have but for numbers."""
+    """Remove headers and footers: edge lines that repeat, apart from numbers, on a third of the pages and on three."""
     pages = [[line for line in page if line.strip()] for page in pages]
     seen = Counter(
         key for page in pages for key in {_key(line) for line in [*page[:_MOST_EDGE_LINES], *page[-_MOST_EDGE_LINES:]]}

@@ -69,7 +69,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a document's text; `ends` marks the last one, which may be empty; `group`: None without one."""
+    """A part of a document's text. `ends` marks the last part, which may be empty. `group` is None without a group."""
 
     id: str
     text: str

@@ -156,7 +156,7 @@ def _shingles(words: Sequence[str]) -> set[bytes]:
 
 
 def _shingle_hashes(words: Sequence[str]) -> np.ndarray:
-    """uint32 [shingles], each once but for collisions."""
+    """The hashes of the shingles, uint32. Only a collision gives two shingles one hash."""
     return np.array([*map(zlib.crc32, _shingles(words))], np.uint32)
 
 

@@ -74,7 +74,7 @@ class ScriptFacts:
         return CASED if self.changed_share() > _CHANGED_SHARE or self.is_caseless() else UNCASED
 
     def why(self) -> str:
-        """The reason of `case`, for a reader."""
+        """The reason for the choice of `case`, as a phrase for the user."""
         if self.changed_share() <= _CHANGED_SHARE and self.is_caseless():
             return "its script has no capitals"
         such = f", such as {self.example()}" if self.changed else ""

@@ -28,7 +28,7 @@ CODECS = ("iso2022", "hz", "utf-7")
 
 
 def seven_bit_codec(samples: Mapping[bytes, bytes]) -> str | None:
-    """The codec of a file of ASCII that hides other characters; None: it is what it seems.
+    """The codec of a file in which ASCII encodes other characters; None: it is plain ASCII.
 
     Args:
         samples: of each of SIGNS that occurs, the lines from the first one on.

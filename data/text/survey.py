@@ -26,7 +26,7 @@ _WARNED_SHARE = 0.1  # of the bytes of a folder
 
 @dataclass
 class Survey:
-    """What is in the files; of a large folder, of those that were read."""
+    """What the files contain. A large folder is judged by the files that were read."""
 
     findings: Findings
     scale: float = 1.0  # all the bytes of the files, divided by those that were read
@@ -87,7 +87,7 @@ class Survey:
         self.alphabet.update(text.lower())
 
     def lines(self) -> Iterator[str]:
-        """What a user should know of the files before the training: used, guessed, left out, and what mends it."""
+        """Lines about the files before the training: what is used, guessed or left out, and what mends it."""
         kinds = ", ".join(
             f"{number:,} {kind} ({self.documents[kind]:,} document{'s' * (self.documents[kind] != 1)})"
             for kind, number in self.files.most_common()

@@ -149,7 +149,7 @@ def _word_counts(texts: Texts, normalization: Normalization) -> Counter[str]:
 
 
 def _characters(words: Mapping[str, int], vocab_size: int) -> tuple[list[str], list[str]]:
-    """The most frequent characters, and those of them that continue a word (with ##); both sorted.
+    """The most frequent characters, alone and as continuations of a word (with ##); both sorted.
 
     They are the first thousand, and more until they cover 99.9% of the text or are three quarters of the vocabulary:
     Chinese needs 3,000 to 5,000. The others are [UNK]; their share is printed.

@@ -44,7 +44,7 @@ class WordSegmenter:
         self._jieba.initialized = True
 
     def parts(self, text: str) -> list[str]:
-        """Split the text in parts; those with odd indices are words of several characters, some of them Chinese.
+        """Split the text. Parts with odd indices are words of several characters, some of them Chinese.
 
         A part never ends inside a unit of BERT's tokenisation; so a word that ends in the middle of a run of letters is
         cut to its Chinese characters.

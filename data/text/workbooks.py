@@ -30,7 +30,7 @@ class _Hidden(NamedTuple):
 
 
 def xlsx_rows(path: Path, form: TableForm, counts: Counter) -> Iterator[Row]:
-    """The rows of all sheets, of which each begins with its columns' names, numbered on from sheet to sheet.
+    """The rows of all sheets, numbered from the first sheet to the last. Each sheet begins with its columns' names.
 
     Args:
         counts: gets how many sheets, rows and columns are hidden, and not read. A column that the form names is read.
@@ -96,7 +96,7 @@ def _is_no_row(place: int, cells: Sequence[object], names: Sequence[str], counts
 
 
 def _named(form: TableForm) -> set[str]:
-    """The columns that the user named, which are read even if they are hidden."""
+    """The columns that the user named. They are read even if they are hidden."""
     text = form.text.names if form.text is not None and form.text.is_named else []
     return {str(name) for name in (*text, *(form.columns or ()), form.optional)}
 

@@ -167,7 +167,7 @@ class _Splitter:
         self.inside = False
 
     def is_done(self) -> bool:
-        """Whether no page can begin or end, unless more of the span comes."""
+        """Whether no page can begin or end before more of the span comes."""
         return not self.inside and self._own <= 0
 
     def feed(self, data: bytes, is_past: bool) -> Iterator[bytes | None]:

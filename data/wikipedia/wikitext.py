@@ -129,7 +129,7 @@ def _without_nesting(text: str, site: Site, language: str) -> str:
 
 
 def _closed(stack: list[tuple[str, list[str]]], kind: str, num_open: Counter[str]) -> str:
-    """Take the innermost construct of a kind, and those that are open inside it, from the stack; returns their text."""
+    """Take the innermost construct of a kind, with all that is open inside it, from the stack. Return its text."""
     place = next(index for index in range(len(stack) - 1, -1, -1) if stack[index][0] == kind)
     constructs = stack[place:]
     del stack[place:]

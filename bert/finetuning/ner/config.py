@@ -106,7 +106,7 @@ class TaggedDataSettings(TaskDataSettings):
 
 
 class TaggingConfig(FineTuningConfig):
-    """Finding named entities, or other spans of words."""
+    """The settings of a training that finds named entities, or other spans of words."""
 
     data: TaggedDataSettings
 

@@ -79,7 +79,7 @@ def read_tagged_text(path: Path, layout: ConllFormat = ConllFormat(), types: Seq
 
 
 def count_sentences(path: Path, decoding: Decoding) -> int:
-    """The number of blocks of lines, which is that of the sentences, but for comments that stand alone."""
+    """Count the sentences as blocks of lines. A comment that stands alone counts as well."""
     are_words = (bool(line.strip()) and not line.startswith(DOCUMENT_START) for line in text_lines(path, decoding, []))
     return sum(is_word for is_word, _ in groupby(are_words))
 

@@ -40,7 +40,7 @@ def columns_of(names: Sequence[str], width: int) -> Columns | None:
 
 
 def are_mostly(matching: int, words: int) -> bool:
-    """Whether so many of the words, or of the sentences, are nearly all."""
+    """Whether nearly all words (or sentences) match."""
     return words > 0 and matching >= _MOSTLY * words
 
 

@@ -15,7 +15,7 @@ NO_WORD = -1
 
 @dataclass(frozen=True, kw_only=True)
 class TaggedFeatures(FeatureTable):
-    """word_indices: int32 [T], the word that is predicted at each token, or NO_WORD."""
+    """Features of tagged text. word_indices: int32 [T], the word that is predicted at each token, or NO_WORD."""
 
     word_indices: np.ndarray
 

@@ -115,14 +115,14 @@ def cut_at_spaces(text: TaggedText) -> TaggedText:
 
 
 def in_characters(spans: Iterable[Span], places: Sequence[Place]) -> list[Span]:
-    """Entities of words as entities of characters."""
+    """Convert entities from word positions to character positions."""
     return [Span(span.type, places[span.start][0], places[span.stop - 1][1]) for span in spans]
 
 
 def as_plain_text(
     text: TaggedText, rules: Mapping[str, bool] | None, segmenter: str | None = None
 ) -> tuple[TaggedText, list[Place], list[Span]]:
-    """The sentences of a tagged text as they are cut where a writer put their words together.
+    """Join the words of tagged sentences as a writer would, and cut the result into words as plain text is cut.
 
     Returns:
         the new words, without tags; their places, and the entities, in characters of all sentences one after the other.

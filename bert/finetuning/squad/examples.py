@@ -176,7 +176,7 @@ def _rows(text: str) -> list[Any] | None:
 
 
 def _article(row: Any) -> Any:
-    """A row as an article: simpletransformers' paragraph, or Hugging Face's question, whose answers are two lists."""
+    """Turn a row into an article: a paragraph of simpletransformers, or a question of Hugging Face's `datasets`."""
     if not isinstance(row, dict) or "context" not in row:
         return row
     if "qas" in row:

@@ -114,7 +114,7 @@ _NO_ANSWER, _SKIPPED = -1, -2  # instead of a span's first token
 
 
 def _with_shortest_answers(examples: SquadExamples) -> SquadExamples:
-    """The questions with one right answer each, the one that is easiest to reach."""
+    """Keep one right answer of each question: the shortest."""
     by_length = (sorted(question.answers, key=lambda answer: len(answer.text)) for question in examples.questions)
     chosen = (tuple(answers[:1]) for answers in by_length)
     return replace(examples, questions=tuple(q._replace(answers=next(chosen)) for q in examples.questions))

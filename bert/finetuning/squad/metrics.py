@@ -58,7 +58,7 @@ def score_squad_1(answers: Answers, predictions: Mapping[str, str]) -> dict[str,
 
 
 def score_squad_2(answers: Answers, predictions: Mapping[str, str]) -> dict[str, float]:
-    """exact, f1 and total of SQuAD 2.0: of all, of answerable (HasAns_...) and of unanswerable questions (NoAns_...).
+    """exact, f1 and total of SQuAD 2.0, for all questions, answerable (HasAns_...) and unanswerable ones (NoAns_...).
 
     Questions without a prediction do not count, as in the official evaluation.
     """

@@ -97,7 +97,7 @@ class SquadTask(RunnableTask):
         return predict(features.examples, features.table, start, end, self._config.data)
 
     def score(self, part: Part, features: Features, predictions: Predictions) -> dict[str, float]:
-        """The official scores in percent; for SQuAD 2.0 also those at the best null threshold."""
+        """The official scores in percent; for SQuAD 2.0 also the scores at the best null threshold."""
         answers = answers_of(features.examples)
         if not self._version_2:
             scores = score_squad_1(answers, predictions.answers)
