@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from bert.interpreter import shell_command
-from bert.reporting.metric_titles import is_count
 from bert.reporting.run_record import read_metrics
 
 _PORT = 8040
@@ -102,6 +101,8 @@ class VisualDL(Tracker):
 
 def scalars_of(metrics: dict[str, Any]) -> dict[str, float]:
     """tag -> value, without counts that never change and without skipped updates while there are none."""
+    from bert.reporting.metric_titles import is_count  # only the rank that writes curves loads it
+
     is_empty = metrics.get("skipped_steps") == 0
     return finite(
         {
