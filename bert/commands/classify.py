@@ -72,7 +72,7 @@ def _argument_settings(line: CommandLine) -> ArgumentSettings:
 def _refuse_other_languages(file: Path, decoding: Decoding) -> None:
     """ValueError if the texts are surely not English, which the model is of that is used if none is named."""
     texts = list[str]()
-    with suppress(ValueError, OSError):  # what is wrong with the file is said where it is read
+    with suppress(ValueError, OSError):  # the reader of the file reports what is wrong with it
         table = user_table(file, TableForm(None, decoding.header, "cells"), decoding=decoding)
         cells = (value for row in islice(table.rows, _SAMPLED_ROWS) for value in (row.values or {}).values())
         texts = [value for value in cells if isinstance(value, str) and " " in value]

@@ -3,7 +3,7 @@
 Environment variables become flags of scripts/run_pretraining.sh; a flag among FLAGS wins over its variable. `prepare`
 runs once, on the first node: it checks the settings, makes missing shards and refuses a job that is requeued for ever
 without progress. `train` runs on every node. `plan` answers --dry-run, --show-config and --plan on a login node, where
-sbatch's -N (--nodes) and -t (--time) may be among FLAGS. Exit codes are those of bert.commands.pretrain.
+sbatch's -N (--nodes) and -t (--time) may be among FLAGS. Exit codes are as for bert.commands.pretrain.
 """
 
 import json
@@ -44,7 +44,7 @@ _TASKS = ("prepare", "train", "plan")
 
 
 def command_line(flags: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """The words of scripts/run_pretraining.sh: those of the variables, of this node, and the flags that were typed."""
+    """The words for scripts/run_pretraining.sh: from the variables, for this node, then the typed flags."""
     named = {"config": environment["CONFIG"]} if environment.get("CONFIG") else {}
     is_text = is_about_own_text(named | read_command_line(LAUNCHER, flags).launch)
     return [*launch_arguments(environment, is_text), *node_arguments(environment, is_text), *flags]

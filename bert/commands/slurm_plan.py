@@ -29,7 +29,7 @@ _TIMES = (  # as sbatch reads them: the pattern, and the seconds of each of its 
 
 @dataclass(frozen=True)
 class SbatchOptions:
-    """What sbatch is told about the job.
+    """The options of sbatch that a plan needs.
 
     Attributes:
         seconds: its time limit; None: not known here.

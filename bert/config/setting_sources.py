@@ -7,7 +7,7 @@
 5. what a start knows: the device, the number of updates of --epochs, the time that is left, the newest checkpoint
 
 `resolve` merges the first four. The launcher adds the fifth (`bert.jobs.training.Train`), and writes the run file.
-Ranks read it as it is; those of fine-tuning still turn --epochs into updates, once they have counted their rows.
+Ranks read it as it is; a rank of fine-tuning still turns --epochs into updates, once it has counted its rows.
 """
 
 import os

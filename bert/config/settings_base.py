@@ -83,7 +83,7 @@ class Settings(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
-        """Name the room of each field: that of the class which has it first; a subclass may change its default."""
+        """Give each field the room of the class that has it first, even if a subclass declares it again."""
         super().__pydantic_init_subclass__(**options)
         for name, field in cls.model_fields.items():
             owners = [parent for parent in cls.__mro__ if name in parent.__dict__.get("__annotations__", {})]

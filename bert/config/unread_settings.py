@@ -16,8 +16,8 @@ def unread_warnings(config: Any, given: Collection[str], prefix: str = "") -> li
 
     Args:
         config: settings with sections.
-        given: names of the settings that the user gave, not those of recipes. A given default changes nothing, and is
-            not named.
+        given: names of the settings that the user gave, without the settings of recipes. A given default changes
+            nothing, and is not named.
         prefix: of the flags: `phase1-` if they were given as --phase1-NAME.
     Raises:
         ValueError: one of them is not read although its user expects an effect (`ReadWith.is_refused`).

@@ -73,4 +73,4 @@ class ConversionRequest(ModelSource, CardRequest):
         description="the folder to make"
     )
     to_format: str = Field(description="one of MODEL_FORMATS, or a serving format")
-    name: Annotated[str | None, NO_FLAG] = None  # of the model, for its card; None: that of the folder
+    name: Annotated[str | None, NO_FLAG] = None  # of the model, for its card; None: the folder's name

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from bert.conversion.model_description import CONFIG_FILES
+from bert.conversion.old_calibration import without_old_calibration
 from bert.conversion.sentence_vectors import read_sentence_transformers
 from bert.conversion.untrusted_files import ConversionError, read_json, read_json_value
 from bert.conversion.usage import READER_FILE, TASK_FILE, Usage, VectorForm
@@ -32,8 +33,6 @@ def read_usage(folder: Path) -> Usage:
 
 
 def _read_task_file(path: Path) -> Usage:
-    from bert.conversion.old_calibration import without_old_calibration  # a rank of pre-training has no such file
-
     values = read_json(path, "the name, length and columns of a task")
     try:
         values = without_old_calibration(dict(values))
@@ -75,8 +74,6 @@ def files_to_copy(folder: Path) -> dict[str, str]:
 
     A model of another library gets the task.json that says the same, if it makes vectors or has several labels.
     """
-    from bert.conversion.old_calibration import without_old_calibration
-
     texts = {}
     if (folder / READER_FILE).is_file():
         texts[READER_FILE] = _indented(read_json(folder / READER_FILE, "settings"))
