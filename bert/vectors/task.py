@@ -240,7 +240,7 @@ class VectorTask(FineTuningTask):
         unit = "pairs" if self.best_metric == "eval_spearman" else "queries"
         for name, each in zip(others, theirs, strict=True):
             figures |= {f"eval_{name}_{metric}": value for metric, value in each(np.arange(number)).items()}
-            title = "BM25, words alone," if name == "bm25" else str(self._config.data.compare)
+            title = "BM25" if name == "bm25" else str(self._config.data.compare)
             sentences.append(verdict(title, ours, each, number, unit=unit, remedy=_REMEDY))
         return figures | {"verdict": " ".join(sentences)}
 

@@ -489,7 +489,7 @@ def test_the_verdict_is_on_the_same_queries_beside_bm25_and_another_model():
     assert encoded == [(8, "query"), (8, "passage")]
     assert found["eval_bm25_recall_at_1"] == found["eval_compared_recall_at_1"] == 1
     first, second = found["verdict"].split("This model")[1:]
-    assert first.startswith(" is worse than BM25, words alone, on 8 queries: recall at 1 0.000 against 1.000")
+    assert first.startswith(" is worse than BM25 on 8 queries: recall at 1 0.000 against 1.000")
     assert second.startswith(" is worse than other on 8 queries: recall at 1 0.000 against 1.000")
     assert "More --hours, more pairs or a better --model may help" in first
 
