@@ -20,6 +20,8 @@ from bert.model.contrastive import ContrastiveObjective
 from bert.reporting.comparison import Metrics, verdict
 from bert.runtime.distributed import Group
 from bert.samples.collation import MicroBatch
+from bert.search.ranking import cosines, found
+from bert.search.words import WordIndex
 from bert.tokenization.library import text_tokenizer
 from bert.training.interruption import beat
 from bert.vectors.mined_files import with_negatives
@@ -38,7 +40,6 @@ from bert.vectors.pairs import (
     without,
     without_repeated_parts,
 )
-from bert.vectors.retrieval import bm25, cosines, found
 from bert.vectors.settings import VectorConfig
 from data.text.encodings import Decoding
 
@@ -231,7 +232,8 @@ class VectorTask(FineTuningTask):
         pairs, queries = features.examples, scored(features.examples)
         texts, number = (queries["query"].tolist(), searched(pairs).passage.tolist()), len(queries)
         beat("evaluating BM25")
-        others = {"bm25": bm25(*texts)}
+        words = WordIndex(texts[1]).score_matrix(texts[0])
+        others = {"bm25": np.where(words > 0, words, -np.inf)}
         if self._compared is not None:
             vectors = list[np.ndarray]()
             for kind, each in zip(("query", "passage"), texts, strict=True):
@@ -246,7 +248,7 @@ class VectorTask(FineTuningTask):
         unit = "pairs" if self.best_metric == "eval_spearman" else "queries"
         for name, each in zip(others, theirs, strict=True):
             figures |= {f"eval_{name}_{metric}": value for metric, value in each(np.arange(number)).items()}
-            title = "BM25, words alone," if name == "bm25" else str(self._config.data.compare)
+            title = "BM25" if name == "bm25" else str(self._config.data.compare)
             sentences.append(verdict(title, ours, each, number, unit=unit, remedy=_REMEDY))
         return figures | {"verdict": " ".join(sentences)}
 
