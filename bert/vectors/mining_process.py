@@ -18,11 +18,10 @@ from pydantic import BaseModel
 
 from bert.arrays.vectors import unit
 from bert.checkpoints.chosen_weights import chosen_weights
-from bert.config.run_file import given_run_file
 from bert.config.setting_errors import usage_errors
 from bert.exit_codes import OK
 from bert.files import json_of, write_atomically
-from bert.help_parser import wrapped
+from bert.help_parser import HelpParser, wrapped
 from bert.inference.heads import SentenceEncoder, load_model
 from bert.parent_death import end_with_launcher
 from bert.printable import printable
@@ -60,9 +59,12 @@ class MiningRequest(BaseModel):
 
 def main(argv: Sequence[str] | None = None) -> int:
     end_with_launcher()
-    file = given_run_file(argv)
-    if file is None:
-        raise SystemExit("usage: python -m bert.vectors.mining_process --run FILE, which run_vectors.sh writes")
+    description = "Mine hard negatives with a trained model, as run_vectors.sh does between two trainings."
+    parser = HelpParser(prog="python -m bert.vectors.mining_process", description=description)
+    parser.add_argument(
+        "--run", type=Path, required=True, metavar="FILE", help="what to mine, as run_vectors.sh writes"
+    )
+    file = parser.parse_args(argv).run
     with usage_errors():
         run(MiningRequest.model_validate(json_of(file.read_bytes())), file.parent)
     return OK

@@ -45,7 +45,8 @@ def test_a_mining_writes_negatives_and_candidates_once(weights, tmp_path, capfd)
     assert execution.run(step) == 0 and step.is_done(execution)
     rows = [json.loads(line) for line in step.negatives.read_text().splitlines()]
     task = VectorTask(config)
-    assert [(row["query"], row["passage"]) for row in rows] == [*zip(task.training["query"], task.training.passage)]
+    assert [row["query"] for row in rows] == task.training["query"].tolist()
+    assert [row["passage"] for row in rows] == task.training.passage.tolist()
     assert all(len(row["negatives"]) <= 3 and row["passage"] not in row["negatives"] for row in rows)
     assert any(row["negatives"] for row in rows)
     candidates = [json.loads(line) for line in step.candidates.read_text().splitlines()]
