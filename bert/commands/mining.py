@@ -17,6 +17,7 @@ from bert.vectors.mining_rule import MiningRule
 from bert.vectors.settings import VectorConfig
 
 _REQUEST = "request.json"
+_TEXTS_OF_A_PAIR = 2
 _LEAST_PAIRS = 500  # that get negatives, if there are so many
 # Settings of the data that change no pair and no vector.
 _WITHOUT_EFFECT = {"compare", "num_workers", "negatives_file", "num_negatives", "temperature", "shortest_vector"}
@@ -78,7 +79,7 @@ class MineNegatives(Step):
         rate = read_json(self.config.stage_dir() / SUMMARY_FILE).get("inference_sequences_per_second")
         if hours is None or rate is None:
             return None
-        return max(_LEAST_PAIRS, int(3600 * hours * self.share * rate / self.config.sequences_a_sample))
+        return max(_LEAST_PAIRS, int(3600 * hours * self.share * rate / _TEXTS_OF_A_PAIR))
 
     def _made_with(self) -> dict[str, Any]:
         """What decides the result: weights, pairs, rule."""
