@@ -111,7 +111,7 @@ def sorted_by_owner(
 
 
 class _Help(Action):
-    """`--help` or `--help TOPIC`. After `--text PATH` it is `--help text`, with a line that leads to the other flags."""
+    """`--help` or `--help TOPIC`. After `--text PATH` it is `--help text`, and a line about the other flags."""
 
     def __call__(self, parser: Any, namespace: Any, topic: Any, option_string: str | None = None) -> None:
         has_group = any(group.title == "text" for group in parser._action_groups)
