@@ -14,7 +14,7 @@ from bert.serving.settings import Limits
 INDEX_POSTS = (f"/{SEARCH}", f"/{ADD}", f"/{DELETE}")
 _MOST_HITS, _MOST_IDS, _MOST_VALUES = 100, 1000, 100
 _Text = Annotated[str, StringConstraints(strict=True, max_length=1000)]
-_Whole = Annotated[int, Field(strict=True, ge=-(1 << 53), le=1 << 53)]
+_Whole = Annotated[int, Field(strict=True, ge=-(1 << 63), lt=1 << 63)]
 _Number = _Whole | Annotated[float, Field(strict=True, allow_inf_nan=False)]
 _Value = Annotated[bool, Field(strict=True)] | _Number | _Text
 _Id = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=1000), AfterValidator(not_blank)]
