@@ -25,6 +25,9 @@ from bert.launching.settings import LaunchPlan
 from bert.launching.start_training import KILLED, Runner, was_stopped
 
 
+SECONDS_OF_DATA = 30.0  # the shards of the quickstart's phase 2 take about as long
+
+
 class Step(ABC):
     """One step of a job. Subclasses are frozen dataclasses: their fields say all that the step does."""
 
@@ -44,6 +47,10 @@ class Step(ABC):
     def needs(self) -> Sequence["Step"]:
         """Steps that come first, unless this one is done already."""
         return ()
+
+    def expected_seconds(self, execution: "Execution") -> float:
+        """Seconds of --hours that the step is expected to take if it makes data for a training."""
+        return SECONDS_OF_DATA
 
     def check(self, here: bool) -> None:  # noqa: B027 - most steps refuse nothing
         """Raise ValueError for what the step would refuse: wrong settings, another run in its folder.
