@@ -24,7 +24,6 @@ from bert.launching.ranks import Ranks
 from bert.launching.settings import LaunchPlan
 from bert.launching.start_training import KILLED, Runner, was_stopped
 
-
 SECONDS_OF_DATA = 30.0  # the shards of the quickstart's phase 2 take about as long
 
 
