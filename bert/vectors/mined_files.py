@@ -52,8 +52,8 @@ def _row(path: Path, number: int, line: str) -> dict[str, Any]:
     return dict(row)
 
 
-def with_negatives(pairs: "pd.DataFrame", path: Path, notes: list[str]) -> "pd.DataFrame":
-    """The training pairs with the negatives of the file beside their own.
+def with_negatives(pairs: "pd.DataFrame", path: Path, number: int, notes: list[str]) -> "pd.DataFrame":
+    """The training pairs with the first `number` negatives of the file beside their own.
 
     Raises:
         ValueError: the file is of other pairs.
@@ -65,7 +65,7 @@ def with_negatives(pairs: "pd.DataFrame", path: Path, notes: list[str]) -> "pd.D
             f"negatives_file={path} has the negatives of other pairs: {len(missing):,} of the {len(keys):,} training "
             f"pairs are not in it, and {len(unknown):,} of its pairs are not trained on; mine those of these pairs"
         )
-    both = [[*dict.fromkeys([*own, *mined[key]])] for own, key in zip(pairs.negatives, keys, strict=True)]
-    number = sum(map(len, mined.values()))
-    notes.append(f"mined negatives: {number:,} for {sum(map(bool, mined.values())):,} of {len(mined):,} pairs")
+    added = [mined[key][:number] for key in keys]
+    both = [[*dict.fromkeys([*own, *texts])] for own, texts in zip(pairs.negatives, added, strict=True)]
+    notes.append(f"mined negatives: {sum(map(len, added)):,}, of {sum(map(bool, added)):,} of the {len(added):,} pairs")
     return pairs.assign(negatives=both)

@@ -147,7 +147,7 @@ class VectorTask(FineTuningTask):
                 pairs = without(pairs, self._held_out, self.notes)
             self.training = self._with_fewer_neighbours(pairs)
             if data.negatives_file is not None:
-                self.training = with_negatives(self.training, data.negatives_file, self.notes)
+                self.training = with_negatives(self.training, data.negatives_file, data.num_negatives, self.notes)
         self._compared = load_model(data.compare, "encoder") if data.compare else None  # refused now
         if run.do_eval:
             self.evaluated = [Part("held_out", Path(str(data.eval_file or self.training_file)))]
