@@ -9,7 +9,7 @@ from bert.reporting.comparison import Metrics, verdict
 from bert.search.fusion import cross_fitted, fitted_weight, hybrid
 from bert.search.ranking import cosines, found
 from bert.search.words import WordIndex
-from bert.vectors.measures import answers_of, scored, searched
+from bert.vectors.measures import relevance, scored, searched
 from bert.vectors.pairs import LABELLED, SCORED
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class HeldOutSearch:
             return None
         queries = scored(pairs)
         words = WordIndex(searched(pairs).passage).score_matrix(queries["query"].tolist())
-        return cls(words, *answers_of(queries, pairs))
+        return cls(words, *relevance(queries, pairs))
 
     def cosines(self, vectors: np.ndarray) -> np.ndarray:
         """The cosines, float32 [q, p], of vectors of the queries and then of the passages, [q + p, width]."""

@@ -28,12 +28,12 @@ def figures_of(scores: np.ndarray, queries: "pd.DataFrame", pairs: "pd.DataFrame
     if (queries.kind == SCORED).all():
         pairs, wanted = np.nan_to_num(np.diagonal(scores), neginf=0.0), pd.to_numeric(queries.value).to_numpy()
         return lambda rows: {"spearman": np.nan_to_num(METRICS["spearman"](pairs[rows], wanted[rows]))}
-    relevant, itself = answers_of(queries, pairs)
+    relevant, itself = relevance(queries, pairs)
     values = found(scores, relevant, itself)
     return lambda rows: {name: float(each[rows].mean()) for name, each in values.items()}
 
 
-def answers_of(queries: "pd.DataFrame", pairs: "pd.DataFrame") -> tuple[np.ndarray, np.ndarray]:
+def relevance(queries: "pd.DataFrame", pairs: "pd.DataFrame") -> tuple[np.ndarray, np.ndarray]:
     """Which passages answer a query, and which are the query itself, which it does not find: bool [q, p] each.
 
     A passage is relevant to a query if a pair has both, or a text nearly equal to it; of texts with a class, those of
