@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from bert.exit_codes import BAD_INPUT
+from bert.exit_codes import BAD_INPUT, OK
+from bert.standard_output import discard_output, end_silently_without_reader
 
 CODE = Path(__file__).resolve().parent.parent  # the checkout, or the folder of the installed package
 OLDEST_PYTHON = (3, 11)
@@ -138,7 +139,8 @@ def _short(path: Path) -> str:
 def prepare_command() -> None:
     """If one of our commands runs: a missing package or a Ctrl-C while packages load ends it with one line.
 
-    Called by `bert` before anything else is imported.
+    A reader of standard output that leaves (`| head`) ends it without a line. Called by `bert` before anything else is
+    imported.
     """
     if _words_of_command() is None:
         return
@@ -151,6 +153,7 @@ def prepare_command() -> None:
     if any(option.startswith("error") for option in sys.warnoptions):
         warnings.simplefilter("default")  # packages warn of each other, which would end every command
     sys.excepthook = _in_one_line
+    end_silently_without_reader()
 
 
 def _hostile_setting() -> str | None:
@@ -166,6 +169,9 @@ def _hostile_setting() -> str | None:
 def _in_one_line(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if issubclass(kind, KeyboardInterrupt):  # the interpreter then ends by the signal: 130 for a shell
         print("interrupted", file=sys.stderr)
+    elif issubclass(kind, BrokenPipeError):  # outside of `bert.command_errors.command` only help is written
+        discard_output()
+        raise SystemExit(OK)
     elif package := missing_package(error):
         print(f"error: {sys.executable} lacks the package {package}; {remedy()}", file=sys.stderr)
         raise SystemExit(BAD_INPUT)

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert.command_errors import discard_output
 from bert.reporting.logs import Sink
 from bert.reporting.progress import RunProgress
+from bert.standard_output import discard_output
 
 LAUNCHER_LOG, EXIT_CODE = "launcher.log", "exit_code"
 FIRST_LOG = "workerlog.0"
