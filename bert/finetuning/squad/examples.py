@@ -167,6 +167,8 @@ def _rows(text: str) -> list[Any] | None:
     """Questions or paragraphs in a list, in JSON lines or below "data"; None if there are no such rows."""
     try:
         content = json.loads(text)
+        if isinstance(content, dict) and "data" not in content:  # a single line of JSON lines
+            content = [content]
     except (ValueError, RecursionError):
         content = []
         with suppress(ValueError, RecursionError):
