@@ -41,7 +41,7 @@ def dry_run_report(config: Any, world_size: int, task: str) -> str:
         sizes |= {part.name: f"{number:,} {task_class.unit}" for part, number in data.predicted}
         files = ", ".join(f"{name} {size}" for name, size in sizes.items())
     rows = {
-        "task": f"{config.stage()}, sequences of up to {config.data.max_seq_length} tokens",
+        "task": f"{config.display_name()}, sequences of up to {config.data.max_seq_length} tokens",
         "model": f"{config.run.bert_model}, {config.model.num_parameters():,} parameters",
         "data": "\n           ".join([files, *notes]),
     }

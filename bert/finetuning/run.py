@@ -163,7 +163,7 @@ class FineTuningEvaluation(Evaluation):
         metrics = self._latest[0] if self._latest else {}
         self._latest = None  # of other weights
         if metrics:  # rank 0 alone has them
-            logger.info(f"{self._config.stage()}, update {last_step} (last):  {metrics_line(metrics)}")
+            logger.info(f"{self._config.display_name()}, update {last_step} (last):  {metrics_line(metrics)}")
         last = {f"last_{name}": value for name, value in self._under_all_names(metrics).items()}
         return {"best_step": best_step, "last_step": last_step, **last}
 
@@ -191,7 +191,7 @@ class FineTuningEvaluation(Evaluation):
                 write_atomically(folder / name, file.head + content + file.tail)
             self._announce(part)
         which = f", update {step} (best)" if is_best else ""
-        logger.info(f"{self._config.stage()}{which}:  {metrics_line(metrics)}")
+        logger.info(f"{self._config.display_name()}{which}:  {metrics_line(metrics)}")
         if metrics.get(self._task.best_metric, np.inf) < self._task.near_zero:
             logger.warning(self._failure(metrics, is_trained=step is not None))
         figures: dict[str, Any] = self._under_all_names(metrics)

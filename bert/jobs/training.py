@@ -51,7 +51,7 @@ class Train(Step):
 
     @property
     def title(self) -> str:
-        return f"training {self.config.stage()}" if self.config.trains() else self.config.stage()
+        return f"training {self.config.display_name()}" if self.config.trains() else self.config.display_name()
 
     @property
     def product(self) -> Path:
@@ -148,7 +148,7 @@ class Train(Step):
     def left(self, execution: Execution) -> str:
         if self.config.run.benchmark or self.repeats or self._ends_here(execution):
             return ""
-        return f"{self.config.stage()} has steps left; the same command continues"
+        return f"{self.config.display_name()} has steps left; the same command continues"
 
     def _ends_here(self, execution: Execution) -> bool:
         """Whether the training is over, as this node sees it."""

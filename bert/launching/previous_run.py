@@ -103,7 +103,7 @@ def without_effect(config: TrainingConfig, names: Collection[str] | None = None)
     never = {name for name, (_, field) in fields.items() if MAY_GROW in field.metadata}
     never |= {"output_dir", "report_file", *type(config.hardware).model_fields}
     return "".join(
-        f"{name}={value} has no effect on the finished {config.stage()}, which had {old}\n"
+        f"{name}={value} has no effect on the finished {config.display_name()}, which had {old}\n"
         for name, (value, old) in _differences(config).items()
         if name not in never and (names is None or name in names)
     )

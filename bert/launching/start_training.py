@@ -74,7 +74,7 @@ class Runner:
         They write to `log_dir`, the lines that are shown are kept in `log_file`. Exit code as of `run`.
         """
         output = WorkerOutput(log_dir)
-        progress = RunProgress(config.stage_dir(), config.stage()) if sys.stdout.isatty() else None
+        progress = RunProgress(config.stage_dir(), config.display_name()) if sys.stdout.isatty() else None
         display = Display(log_file, progress)
 
         def show(ended: bool = False) -> None:
@@ -239,7 +239,7 @@ def _announcement(config: TrainingConfig, started: TrainingConfig, ranks: Ranks,
     is_continued = started.initialization.from_checkpoint and list_steps(config.checkpoint_dir())
     action = "continuing" if is_continued else "starting"  # the ranks verify the checkpoint, and name its step
     stops = "; Ctrl-C saves and stops" if config.trains() else ""
-    return f"{config.stage()}: {action} with {count}{nodes}, results in {config.log_dir()}{stops}"
+    return f"{config.display_name()}: {action} with {count}{nodes}, results in {config.log_dir()}{stops}"
 
 
 def was_stopped(code: int, runner: Runner) -> bool:
@@ -258,5 +258,5 @@ def explain_exit(code: int, config: TrainingConfig, runner: Runner) -> int:
     if code not in (OK, BAD_INPUT):
         killed = "a rank was killed, often because memory ran out (lower --batch-size); " if code in KILLED else ""
         where = f"the reason is above, or in {config.stage_dir()}"
-        print(f"error: {config.stage()} ended with exit code {code}; {killed}{where}", file=sys.stderr)
+        print(f"error: {config.display_name()} ended with exit code {code}; {killed}{where}", file=sys.stderr)
     return code
