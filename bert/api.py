@@ -264,7 +264,10 @@ def report(
     """Write the report of one training or of several, as `bert-on-paddle report`; returns its file.
 
     Args:
-        html, markdown: the file to write, one of them; neither: report.html in the folder of the first run.
+        run: the folder of a training, or several folders.
+        html: the HTML file to write (default: report.html in the folder of the first run).
+        markdown: the Markdown file to write in place of HTML.
+        quiet: print nothing of the command's messages.
     """
     runs = [run] if isinstance(run, (str, Path)) else list(run)
     _run("report", [str(Path(each).expanduser()) for each in runs], {"html": html, "markdown": markdown}, quiet)

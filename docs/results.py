@@ -8,18 +8,13 @@ RECORDS = REPOSITORY / "tests/golden/results"
 PAGE = REPOSITORY / "docs/results.md"
 SUBJECTS = ("quickstart", "your_text", "labels", "search", "speed", "exports", "planner")
 
-INTRODUCTION = """# Results
+INTRODUCTION = """# Results: what was measured
 
-This page lists what was measured, what it was compared with, and the command that measured it.
+Look here before you believe a score of these pages: each row has its baseline, commit, date, machine and command.
 
-Every figure was measured on a CPU, unless its row names a GPU. Most figures are of one run with one seed. Another
-machine has other documentation to train on, and so has other figures.
-
-Below each table stand the runs behind it: commit, date, machine, command and the file with the details. The files are
-in the repository, which also has this page's data in `tests/golden/results/`. If a commit is marked with *recorded*,
-the details do not name the program; this commit wrote the figure down.
-
-`.venv/bin/python docs/results.py` writes this page again.
+All figures are from CPUs, unless a row names a GPU. Most are of one run with one seed. Another machine has other
+documentation to train on, and so has other figures. If a commit is marked with *recorded*, the details do not name the
+program; this commit wrote the figure down.
 """
 
 Record = dict[str, str]
@@ -71,7 +66,7 @@ def measured(name: str) -> str:
 
 
 def planned() -> str:
-    """The section of the planner: published figures as targets, then the plans of trainings."""
+    """The section of the planner: published figures as targets."""
     record = subject("planner")
     targets = [
         (
@@ -84,15 +79,13 @@ def planned() -> str:
         )
         for row in record["rows"]
     ]
-    plans = [(row["what"], row["machine"], row["planned"], f"`{row['command']}`") for row in record["plans"]]
     head = ("what", "published", "planned, default", "planned, all fused kernels", "measured here", "command")
     first = record["rows"][0]
     return (
         f"## {record['title']}\n\n{record['text']}\n\n{table(head, targets)}\n"
-        "Add `--fuse-linear on --fuse-dropout-add on` for the column with all fused kernels.\n\n"
-        "The planner also says how long a training takes, and which model it would choose for your text:\n\n"
-        f"{table(('what', 'machine', 'planned', 'command'), plans)}\n"
-        f"All plans are of commit `{first['commit']}`, {first['date']}. How far to trust them: `{first['details']}`.\n"
+        "Add `--fuse-linear on --fuse-dropout-add on` for the column with all fused kernels. All plans are of commit "
+        f"`{first['commit']}`, {first['date']}. How far to trust them: `{first['details']}`. "
+        "[Which model do I need?](choose.md#what-it-costs-on-gpus) has planned times of whole trainings.\n"
     )
 
 

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from bert import REPOSITORY, api, api_settings
-from docs import drawings, results, screenshots
+from docs import curves, drawings, results, screenshots
 from tests.benchmarks.published_throughput import TABLES
 from tests.documents import document
 from tests.support.documents import COMMANDS, FENCE, FOLDERS, TEXTS, commands
@@ -232,6 +234,23 @@ def test_the_drawings_are_those_of_the_script():
     """`python docs/drawings.py` makes them again."""
     for name, draw in drawings.DRAWINGS.items():
         assert (REPOSITORY / "docs/pictures" / name).read_text(encoding="utf-8") == draw(), name
+
+
+@pytest.mark.parametrize("name", curves.CURVES)
+def test_the_curves_are_those_of_the_records(name, tmp_path):
+    """`python -m docs.curves` makes them again."""
+    curves.CURVES[name](tmp_path / name)
+    with Image.open(REPOSITORY / "docs/pictures" / name) as shown, Image.open(tmp_path / name) as drawn:
+        assert shown.size == drawn.size
+        difference = np.abs(np.asarray(shown.convert("L"), float) - np.asarray(drawn.convert("L"), float))
+    assert difference.mean() < 0.5, "grey levels of 255"
+
+
+def test_the_curve_of_recall_stands_in_the_lab_book():
+    curve = results.subject("search")["curve"]
+    details = (REPOSITORY / curve["details"]).read_text(encoding="utf-8")
+    assert [quote for quote in curve["evidence"] if quote not in details] == []
+    assert {*curve["recall"], curve["baseline"]} <= numbers(" ".join(curve["evidence"]))
 
 
 @pytest.mark.parametrize(("page", "picture"), [("monitor", "report.png"), ("serve", "server.png")])

@@ -56,6 +56,7 @@ ORDER = (
     "bert.finetuning",
     "bert.labels",
     "bert.glue",
+    "bert.search",
     "bert.inference",
     "bert.vectors",
     "bert.serving",
@@ -68,7 +69,7 @@ ORDER = (
     "entry points",
 )
 # Rooms below `bert.runtime` whose modules start without Paddle; those above it cannot reach it.
-PADDLE_FREE = ("bert.conversion", "bert.launching", "bert.doctor", "bert.commands", "entry points")
+PADDLE_FREE = ("bert.conversion", "bert.launching", "bert.search", "bert.doctor", "bert.commands", "entry points")
 
 
 def module_name(path: Path) -> str:

@@ -27,6 +27,7 @@ from bert.launching.arguments import POSITIONAL_PLAN, CommandLine, Launcher, rea
 from bert.launching.ranks import gpus_for, quickstart_processes
 from bert.launching.settings import LaunchPlan
 from bert.reporting.curves import curves_command
+from bert.reporting.metric_titles import BASELINE_TITLES, with_baseline_title
 from bert.reporting.progress import announce, metric_form
 from bert.reporting.results import next_commands
 from bert.reporting.run_record import BASELINE_MODEL, SCORES_FILE
@@ -205,7 +206,8 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool
     summary = read_json(folder / "summary.json")
     rows = [*_of_both_weights(scores or evaluation_scores(summary), summary), *_THROUGHPUT]
     rows = [row for row in rows if summary.get(row[1]) is not None]
-    lines = ["", *(f"  {title:<32}{format(summary[key], form):>9}" for title, key, form in rows), ""]
+    width = max([32, *(len(title) + 1 for title, *_ in rows)])
+    lines = ["", *(f"  {title:<{width}}{format(summary[key], form):>9}" for title, key, form in rows), ""]
     if config.run.benchmark:
         lines += [] if rows else ["nothing was measured"]
         return [*lines, f"Summary: {folder}/summary.json"]
@@ -215,7 +217,7 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool
     commands, better = [], better_baseline(summary)
     if is_alone and list_steps(config.checkpoint_dir()):
         words = shell_command("run_predict.py", config.checkpoint_dir(), *config.example_words)
-        commands.append((f"use the model, although {better} score higher" if better else "use the model", words))
+        commands.append((f"use the model, although the {better} scores higher" if better else "use the model", words))
     if (baseline := folder / BASELINE_MODEL / LINEAR_MODEL_FILE).is_file():
         title = "use the kept baseline, which scores higher" if better else "use the kept baseline"
         commands.insert(0 if better else len(commands), (title, shell_command("run_predict.py", baseline.parent)))
@@ -225,12 +227,13 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool
 
 
 def better_baseline(summary: Mapping[str, Any]) -> str:
-    """Name of the best baseline if it scores higher than the model; otherwise ""."""
+    """Name of the best baseline if it scores higher than the model, such as "bag-of-words baseline"; otherwise ""."""
     ending = "_alone_score"
     measured = {key: value for key, value in summary.items() if key.endswith(ending) and value is not None}
     best = max(measured, key=measured.__getitem__, default="")
     is_better = bool(best) and measured[best] > summary.get("eval_score", math.inf)
-    return best.removeprefix("eval_").removesuffix("_score").replace("_", " ") if is_better else ""
+    name = best.removeprefix("eval_").removesuffix("_score").replace("_", " ")
+    return BASELINE_TITLES.get(name, name) if is_better else ""
 
 
 def _of_both_weights(scores: Sequence[Row], summary: Mapping[str, Any]) -> list[Row]:
@@ -244,4 +247,5 @@ def _of_both_weights(scores: Sequence[Row], summary: Mapping[str, Any]) -> list[
 def evaluation_scores(summary: Mapping[str, Any]) -> list[Row]:
     """All evaluation metrics of a summary."""
     names = [name for name, value in summary.items() if name.startswith("eval_") and isinstance(value, float)]
-    return [(name.removeprefix("eval_").replace("_", " "), name, metric_form(name, summary)) for name in names]
+    titles = [with_baseline_title(name.removeprefix("eval_").replace("_", " ")) for name in names]
+    return [(title, name, metric_form(name, summary)) for title, name in zip(titles, names, strict=True)]

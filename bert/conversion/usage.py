@@ -31,6 +31,7 @@ class VectorForm:
         normalize: whether vectors have length 1, after a cut too.
         query_prefix, passage_prefix: put before a text as they are.
         dimensions: shorter vectors that were trained too, the first so many numbers of each (Kusupati et al., 2022).
+        hybrid_weight: share of the vectors in a hybrid ranking (`bert.search.fusion`), from 0 to 1; None: not fitted.
     """
 
     pooling: Literal["mean", "cls"] = "mean"
@@ -38,6 +39,7 @@ class VectorForm:
     query_prefix: str = ""
     passage_prefix: str = ""
     dimensions: tuple[int, ...] = ()
+    hybrid_weight: float | None = None
 
 
 @dataclass(frozen=True)

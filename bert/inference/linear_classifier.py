@@ -17,6 +17,7 @@ from bert.inference.model_folder import OpenedModel
 from bert.inference.rows import Request
 from bert.labels.linear_model import ARRAYS_FILE, LinearTextModel
 from bert.model.head_specs import HEADS
+from bert.reporting.metric_titles import BASELINE_TITLES
 from bert.tokenization.normalization import Normalization
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 
@@ -75,7 +76,7 @@ def load_linear(
         hidden_size=0,
         checksums=lambda: [checksum_of_file(folder / ARRAYS_FILE)],
         has_encoder=False,
-        noun=f"{model.method}, {HEADS[Classifier.task].noun}",
+        noun=f"{BASELINE_TITLES[model.method]}, {HEADS[Classifier.task].noun}",
     )
     return LinearClassifier(opened, model, batch_size)
 

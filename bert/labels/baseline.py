@@ -1,4 +1,4 @@
-"""Two baselines next to a model, words and characters: TF-IDF with logistic regression, or ridge for numbers."""
+"""Two baselines next to a model, of words and of character n-grams: TF-IDF with a linear model."""
 
 import json
 import logging
@@ -18,6 +18,7 @@ from bert.labels.schema import LabelSchema
 from bert.labels.split import row_folds, row_groups
 from bert.randomness import permutation, stream_key
 from bert.reporting.comparison import Metrics, verdict
+from bert.reporting.metric_titles import BASELINE_TITLES
 from bert.tokenization.equal_letters import normal_form
 from bert.training.interruption import beat
 
@@ -69,7 +70,7 @@ def compare(
     settings = (schema.labels, schema.separator, schema.metrics, seed, METHODS, limits.work, _STRENGTHS, _FOLDS)
     made_of, kept = checksum_of(repr((lines, settings)).encode()), read_json(record)
     if kept.get("made_of") != made_of or keep:
-        logger.info("words alone and characters alone learn from the same lines, to stand beside the scores")
+        logger.info("the bag-of-words baseline and the character baseline learn from the same lines, to compare with")
         kept = {"made_of": made_of, **_learned(schema, training, held_out, seed, limits, keep)}
     groups = None if held_out.groups is None else np.unique(held_out.groups, return_inverse=True)[1].tolist()
     truths = schema.encode(held_out.labels or ()).tolist()
@@ -99,7 +100,9 @@ def pooled(
     tables = {name: method(np.arange(len(truths))) for name, method in methods.items()}
     best = max(tables, key=lambda name: tables[name]["score"])
     of_lines = {record["learned_from"] for record in records}
-    title = best + (of_lines.pop() if len(of_lines) == 1 else " (from a part of the lines)")
+    title = f"the {BASELINE_TITLES.get(best, best)}" + (
+        of_lines.pop() if len(of_lines) == 1 else " (from a part of the lines)"
+    )
     ours = metrics([record["model"] for record in records])
     units, resamples = groups or None, limits.resamples
     words = verdict(title, ours, methods[best], len(truths), units, model=model, resamples=resamples) + first["note"]
@@ -138,7 +141,7 @@ def _learned(
         vectorizer = TfidfVectorizer(**form, sublinear_tf=True)
         if not any(map(vectorizer.build_analyzer(), (texts[row] for row in rows))):
             continue  # of signs alone there are no words
-        beat(f"evaluating {name}")
+        beat(f"evaluating the {BASELINE_TITLES[name]}")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of classes that a part lacks
             model.fit(vectorizer.fit_transform([texts[row] for row in rows]), schema.encode(learned.labels or ()))
@@ -176,5 +179,5 @@ def _search(schema: LabelSchema, training: Examples, seed: int) -> Any:
 
 
 def _scores(names: Sequence[str], predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    beat("evaluating words alone and characters alone")
+    beat("evaluating the baselines")
     return scores(names, predictions, labels)

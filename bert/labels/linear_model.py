@@ -20,7 +20,7 @@ from bert.conversion.usage import LINEAR_MODEL_FILE
 from bert.files import checksum_of, checksum_of_file, write_atomically
 from bert.tokenization.equal_letters import normal_form, word_pattern
 
-METHODS: dict[str, dict[str, Any]] = {  # settings of scikit-learn's TfidfVectorizer
+METHODS: dict[str, dict[str, Any]] = {  # settings of scikit-learn's TfidfVectorizer; titles: BASELINE_TITLES
     "words alone": {"ngram_range": (1, 2), "token_pattern": word_pattern()},
     "characters alone": {"ngram_range": (2, 5), "analyzer": "char_wb"},
 }

@@ -295,7 +295,7 @@ class LabelTask(RunnableTask):
         note, hint, keep = "" if is_plain else " Both are without the threshold.", "", None
         folder = self._config.stage_dir() / BASELINE_MODEL
         if self._schema.is_own and self._config.data.keep_baseline:
-            note += f" The better of words and characters alone is kept as a model: {folder}."
+            note += f" The better of the two baselines is kept as a model: {folder}."
             keep = partial(self._keep_baseline, folder, features)
         elif self._schema.is_own:
             hint = " --keep-baseline keeps what is better as a model, for run_predict.py and the server."

@@ -30,7 +30,7 @@ def verdict(
     alone tells nothing of others.
 
     Args:
-        name: of the method, such as "characters alone".
+        name: of the method, such as "the character baseline".
         groups: a value for each row, [rows]; None: each row is one.
         resamples: of the bootstrap.
     """

@@ -15,6 +15,10 @@ _TITLES = {
     "mfu": "model FLOPs utilisation",
     "skipped_steps": "updates skipped for overflow",
 }
+BASELINE_TITLES = {  # by their names in summary.json, scores and kept models, which users' scripts read
+    "words alone": "bag-of-words baseline",
+    "characters alone": "character baseline",
+}
 IN_NATS = ("masked_lm_loss", "next_sentence_loss")
 _WORDS = (
     ("masked_lm", "masked-LM"),
@@ -34,7 +38,14 @@ def short_title(name: str) -> str:
     title = name.removeprefix("eval_")
     for written, shown in _WORDS:
         title = title.replace(written, shown)
-    return " ".join(_CAPITALS.get(word, word) for word in title.split(" "))
+    return with_baseline_title(" ".join(_CAPITALS.get(word, word) for word in title.split(" ")))
+
+
+def with_baseline_title(title: str) -> str:
+    """`words alone accuracy` -> `bag-of-words baseline accuracy`; other titles as they are."""
+    for name, shown in BASELINE_TITLES.items():
+        title = title.replace(name, shown)
+    return title
 
 
 def metric_title(name: str) -> str:

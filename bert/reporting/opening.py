@@ -2,7 +2,7 @@
 
 import re
 
-from bert.reporting.metric_titles import IN_NATS, is_count, short_title
+from bert.reporting.metric_titles import IN_NATS, is_count, short_title, with_baseline_title
 from bert.reporting.progress import figure, metric_form
 from bert.reporting.run_record import RunRecord
 
@@ -52,7 +52,11 @@ def levels(run: RunRecord, name: str) -> dict[str, float]:
         ends = sorted((each.removeprefix("eval_") for each in run.metric_names() if each.startswith("eval_")), key=len)
         pattern = re.compile(f"eval_(.+?)_({'|'.join(map(re.escape, reversed(ends)))})")
         matches = [(pattern.fullmatch(key), value) for key, value in run.summary.items() if not run.curve(key)]
-        figures = {key[1].replace("_", " "): value for key, value in matches if key and f"eval_{key[2]}" == name}
+        figures = {
+            with_baseline_title(key[1].replace("_", " ")): value
+            for key, value in matches
+            if key and f"eval_{key[2]}" == name
+        }
     return {method: level for method, level in figures.items() if isinstance(level, float)}
 
 
@@ -119,7 +123,7 @@ def _comparison(name: str, value: float, run: RunRecord) -> str:
         return f"{relation} the {_figure(name, entropy, run)} of guessing by the frequency of words"
     if methods:
         best = max(methods, key=lambda method: methods[method])
-        return f"compared with {_figure(name, methods[best], run)} of the baseline {best}"
+        return f"compared with {_figure(name, methods[best], run)} of the {best}"
     counts = [values.get("support", 0) for values in run.scores.get("classes", {}).values()]
     if name == "eval_accuracy" and sum(counts):
         return f"compared with {max(counts) / sum(counts):.1%} of the most frequent class"

@@ -31,7 +31,7 @@ _ROWS = (  # title, key of summary.json, format
 
 _TERMS = (
     "An update changes the weights once. Losses are in nats, lower is better; the unigram entropy is that of guessing "
-    "by the frequency of words alone."
+    "by the frequency of words."
 )
 
 

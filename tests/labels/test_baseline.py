@@ -1,4 +1,4 @@
-"""Words alone and characters alone beside a model, and the verdict on what is better."""
+"""The bag-of-words baseline and the character baseline beside a model, and the verdict on what is better."""
 
 import json
 import math
@@ -50,11 +50,11 @@ NUMBERS = own_schema(("text",), "label", is_regression=True)
 SETS = {  # schema, texts, labels, groups, what the model predicts -> a figure, how the verdict begins, how it ends
     "words are better": (
         (SINGLE, TEXTS, CLASSES, None, HALF_RIGHT), ("eval_characters_alone_accuracy", 1.0),
-        "This model is worse than characters alone on 120 lines: accuracy 0.5", "may help."
+        "This model is worse than the character baseline on 120 lines: accuracy 0.5", "may help."
     ),
     "no line has a word": (
         (SINGLE, SIGNS, CLASSES, None, HALF_RIGHT), ("eval_characters_alone_accuracy", 1.0),
-        "This model is worse than characters alone on 120 lines: accuracy 0.5", "may help."
+        "This model is worse than the character baseline on 120 lines: accuracy 0.5", "may help."
     ),
     "the model is better": (
         (SINGLE, NOISE, CLASSES, None, DRAWN), None, "This model is better than", ")."
@@ -64,16 +64,16 @@ SETS = {  # schema, texts, labels, groups, what the model predicts -> a figure, 
     ),
     "errors that one of few groups has decide nothing": (
         (SINGLE, TEXTS, CLASSES, GROUPS, IN_TWO_GROUPS), ("eval_characters_alone_accuracy", 1.0),
-        "This model cannot be told from characters alone on 120 lines of 6 groups: accuracy 0.833", "may help."
+        "This model cannot be told from the character baseline on 120 lines of 6 groups: accuracy 0.833", "may help."
     ),
     "a text has several labels, or none": (
         (SEVERAL, TEXTS, [label.replace("billing", "") for label in CLASSES], None, np.zeros((240, 2), np.int64)),
         ("eval_characters_alone_micro_f1", 1.0),
-        "This model is worse than characters alone on 120 lines: micro f1 0.000 against 1.000", "may help."
+        "This model is worse than the character baseline on 120 lines: micro f1 0.000 against 1.000", "may help."
     ),
     "numbers": (
         (NUMBERS, TEXTS, [f"{3 * kind + 0.5}" for kind in DRAWN], None, RNG.rand(240)), None,
-        "This model is worse than characters alone on 120 lines: pearson", "may help."
+        "This model is worse than the character baseline on 120 lines: pearson", "may help."
     ),
 }  # fmt: skip
 
@@ -171,10 +171,10 @@ def test_the_table_the_report_and_the_card_say_what_the_summary_says(tmp_path):
     assert max(len(line) for line in table if str(tmp_path) not in line) <= 100
     assert found["verdict"] in " ".join(table) and scores["verdict"] in table
     share = f"{found['eval_words_alone_accuracy']:.1%}"
-    assert any(line.split() == ["words", "alone", "accuracy", share] for line in table)
+    assert any(line.split() == ["bag-of-words", "baseline", "accuracy", share] for line in table)
     assert any(line.split() == ["baseline,", "seconds", "2.5"] for line in table)
     rows = dict(results([run]))
-    assert (rows["verdict"], rows["words alone accuracy, held out"]) == (found["verdict"], share)
+    assert (rows["verdict"], rows["bag-of-words baseline accuracy, held out"]) == (found["verdict"], share)
     assert [block.markdown for block in _evaluations(run)] == [text(found["verdict"]).markdown]
 
 
@@ -262,20 +262,21 @@ def test_records_of_parts_are_pooled_over_their_lines_and_groups():
     ]
     found = baseline.pooled(parts, model="The model", limits=QUICK)
     assert (found["eval_words_alone_accuracy"], found["eval_characters_alone_accuracy"]) == (0.75, 0.5)
-    assert found["verdict"].startswith("The model cannot be told from words alone on 4 lines of 3 groups: accuracy 0.5")
+    begin = "The model cannot be told from the bag-of-words baseline on 4 lines of 3 groups: accuracy 0.5"
+    assert found["verdict"].startswith(begin)
     assert found["verdict"].endswith(" So.")
     del parts[1]["methods"]["words alone"]
     found = baseline.pooled(parts, limits=QUICK)
     assert (
         "eval_words_alone_accuracy" not in found
-        and "This model cannot be told from characters alone on" in found["verdict"]
+        and "This model cannot be told from the character baseline on" in found["verdict"]
     )
     for first, second, shown in (
         (" (from 5 of 9 lines)",) * 2 + (" (from 5 of 9 lines)",),
         ("", " (from 5 of 9 lines)", " (from a part of the lines)"),
     ):
         parts[0]["learned_from"], parts[1]["learned_from"] = first, second
-        assert f"characters alone{shown} on 4 lines" in baseline.pooled(parts, limits=QUICK)["verdict"]
+        assert f"the character baseline{shown} on 4 lines" in baseline.pooled(parts, limits=QUICK)["verdict"]
     for model, end in (((0, 0), " Keep it."), ((0, 1), " So.")):
         hinted = {**record_of({"words alone": [0, 1]}, None, model=model), "hint": " Keep it."}
         assert baseline.pooled([hinted], limits=QUICK)["verdict"].endswith(end)

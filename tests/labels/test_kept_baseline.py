@@ -1,4 +1,4 @@
-"""`--keep-baseline`: the better of words alone and characters alone is a model that everything uses."""
+"""`--keep-baseline`: the better of the two baselines is a model that everything uses."""
 
 import csv
 import json
@@ -71,7 +71,7 @@ def kept(weights, tables, tmp_path_factory):
 def test_the_verdict_names_the_flag_where_a_baseline_is_better(weights, tables, tmp_path):
     hint = "--keep-baseline keeps what is better as a model, for run_predict.py and the server."
     config, _, figures = stand(weights, tables, tmp_path / "worse", "")
-    assert "This model is worse than characters alone" in figures["verdict"] and figures["verdict"].endswith(hint)
+    assert "This model is worse than the character baseline" in figures["verdict"] and figures["verdict"].endswith(hint)
     assert not (config.stage_dir() / BASELINE_MODEL).exists()
     right = stand(
         weights,
@@ -97,15 +97,21 @@ def test_a_kept_baseline_predicts_what_the_verdict_counts(kept):
         assert list(result["probabilities"]) == ["calm", "late", "urgent"]
         assert sum(result["probabilities"].values()) == pytest.approx(1, abs=1e-5)
     assert api.predict(folder, [{"words": examples.texts[0][0]}]) == results[:1]  # by the column of the training
-    assert model.opened.describe() == f"{folder}: characters alone, a classifier of texts (calm, late, urgent)"
+    assert model.opened.describe() == f"{folder}: character baseline, a classifier of texts (calm, late, urgent)"
     assert f"run_predict.py {folder}" in "\n".join(result_lines(config, ()))
 
 
 @pytest.mark.parametrize(
     ("scores", "better"),
     [
-        ({"eval_score": 0.8, "eval_words_alone_score": 0.9, "eval_characters_alone_score": 0.85}, "words alone"),
-        ({"eval_score": 0.8, "eval_words_alone_score": None, "eval_characters_alone_score": 0.85}, "characters alone"),
+        (
+            {"eval_score": 0.8, "eval_words_alone_score": 0.9, "eval_characters_alone_score": 0.85},
+            "bag-of-words baseline",
+        ),
+        (
+            {"eval_score": 0.8, "eval_words_alone_score": None, "eval_characters_alone_score": 0.85},
+            "character baseline",
+        ),
         ({"eval_score": 0.8, "eval_words_alone_score": 0.8, "eval_characters_alone_score": 0.7}, ""),
         ({"eval_score": 0.8}, ""),
         ({}, ""),
@@ -117,7 +123,7 @@ def test_the_model_that_scores_higher_is_the_first_next_step(tmp_path, scores, b
     config = SimpleNamespace(**folders, run=run, hardware=SimpleNamespace(visualdl=False), example_words=["a text"])
     (tmp_path / "model/7").mkdir(parents=True)
     (tmp_path / "summary.json").write_text(json.dumps(scores))
-    own = f"use the model, although {better} score higher" if better else "use the model"
+    own = f"use the model, although the {better} scores higher" if better else "use the model"
     assert re.findall(r"# (use .*)", "\n".join(result_lines(config, ()))) == [own]
     (tmp_path / BASELINE_MODEL).mkdir()
     (tmp_path / BASELINE_MODEL / LINEAR_MODEL_FILE).write_text("{}")

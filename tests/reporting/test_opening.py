@@ -68,7 +68,7 @@ def test_the_best_plain_method_is_compared():
     run = record("x", held_out=held_out, summary=figures, settings=settings, directory=Path("out/glue-custom"))
     assert opening(run) == (
         "x: a model was fine-tuned to label texts on mine.csv; on held-out data its accuracy is 75.0% so far, "
-        "compared with 62.5% of the baseline characters alone."
+        "compared with 62.5% of the character baseline."
     )
 
 

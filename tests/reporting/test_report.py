@@ -121,7 +121,7 @@ def test_what_words_alone_reach_is_a_level_beside_the_curve(tmp_path, monkeypatc
 
     monkeypatch.setattr(Axes, "plot", noting)
     draw("eval_f1", [run])
-    assert drawn == {"a": 0.6, "a: words alone": 0.7}
+    assert drawn == {"a": 0.6, "a: bag-of-words baseline": 0.7}
 
 
 def test_runs_are_found_at_any_depth_and_listed(tmp_path, capsys, without_pictures):

@@ -206,7 +206,7 @@ def test_a_plain_methods_figures_are_levels_of_the_metric_that_they_have(figures
     for name, level in (("eval_f1", 0.5), ("eval_macro_f1", 0.375)):
         draw(name, [run])
         lines = {line.get_label(): list(line.get_ydata()) for line in figures.pop()[0].lines}
-        assert lines == {"a": [row[name] for row in held_out], "a: words alone": [level, level]}
+        assert lines == {"a": [row[name] for row in held_out], "a: bag-of-words baseline": [level, level]}
 
 
 SCORES = {

@@ -1,15 +1,10 @@
-"""How well passages are found among others: of the ten nearest of each query, and of the ten that BM25 ranks first."""
-
-import re
-from collections.abc import Sequence
+"""How well passages are found among others: figures of the ten passages that each query ranks first."""
 
 import numpy as np
 
 from bert.arrays.vectors import unit
-from bert.tokenization.equal_letters import normal_form, word_pattern
 
 DEPTH = 10
-_CJK = r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"  # by character
 
 
 def found(scores: np.ndarray, relevant: np.ndarray, itself: np.ndarray | bool = False) -> dict[str, np.ndarray]:
@@ -40,18 +35,3 @@ def cosines(vectors: np.ndarray, num_queries: int, size: int | None = None) -> n
     """The cosines [q, p] of the query vectors with the passage vectors, by their first `size` numbers."""
     units = unit(vectors, size)
     return units[:num_queries] @ units[num_queries:].T
-
-
-def bm25(queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
-    """BM25 (Robertson et al., 1995) of lower-case words, float [q, p]; -inf where no word is in common."""
-    import bm25s
-
-    index, word = bm25s.BM25(), re.compile(rf"{_CJK}|{word_pattern()}")
-
-    def words(text: str, instead: str) -> list[str]:
-        return word.findall(normal_form(text.lower())) or [instead]
-
-    # A text without a word, such as "!?", gets one that no other has: bm25s takes no empty list.
-    index.index([words(text, "!") for text in passages], show_progress=False)
-    scores = np.stack([index.get_scores(words(query, "?")) for query in queries])
-    return np.where(scores > 0, scores, -np.inf)
