@@ -1,4 +1,4 @@
-"""Training data of the fine-tuning quickstarts: example texts of this project, and a small vocabulary made from them."""
+"""Training data of the fine-tuning quickstarts: example texts of this project, and a small vocabulary made of them."""
 
 import json
 from collections.abc import Mapping

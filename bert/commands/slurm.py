@@ -112,7 +112,7 @@ def _show_preparation(command: Planned, environment: Mapping[str, str]) -> None:
 
 
 def note_progress(command: Planned, environment: Mapping[str, str]) -> None:
-    """Count the runs of this job without progress: with a time limit below the start-up time it would requeue for ever."""
+    """Count the runs of this job without progress: if its time limit is too short, it would be requeued for ever."""
     job, output_dir = environment.get("SLURM_JOB_ID", ""), command.job.output_dir
     record_file = output_dir / f"slurm-{job}.json"
     state, known = [], read_json(record_file)  # of each phase what changes if a run makes progress

@@ -131,7 +131,7 @@ def _files(line: CommandLine, launch: Mapping[str, Any], name: str) -> SquadFile
 
 
 def _usual_settings(file: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """Defaults for a user's own file: rate, epochs and batch by size of data and model, windows by the model's length."""
+    """Defaults for a user's own file: rate, epochs and batch by size of data and model, windows by the model."""
     usual = usual_settings(len(read_squad(file, version_2=True, labelled=False, decoding=decoding_of(values))), values)
     length = min(384, int(values.get("max_position_embeddings", 384)))
     windows = {"max_seq_length": length, "doc_stride": min(128, length // 3), "max_query_length": min(64, length // 2)}

@@ -268,7 +268,7 @@ def _roberta_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any
 
 
 def network_of(values: dict[str, Any], path: "str | Path") -> tuple[BertConfig, dict[str, Any]]:
-    """The network that a description in any library's keys names, and its other settings; ValueError for unknown ones."""
+    """The network that a description in any library's keys names, and its other settings; ValueError if unknown."""
     known = dict(our_values(values, path))
     if known.setdefault("model_type", "bert") not in MODEL_TYPES:
         raise ValueError(
