@@ -46,6 +46,7 @@ COMMANDS = (
     Command("ner", "scripts/run_ner.sh", "fine-tune on named entities"),
     Command("vectors", "scripts/run_vectors.sh", "train vectors for search"),
     Command("predict", "run_predict.py", "use a model"),
+    Command("index", "bert.indexing", "make and search an index of documents"),
     Command("serve", "bert.serving", "serve a model over HTTP"),
     Command("convert", "run_convert.py", "read and write other libraries' checkpoints"),
     Command("export", "run_export.py", "export a model"),

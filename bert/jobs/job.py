@@ -24,6 +24,8 @@ from bert.launching.ranks import Ranks
 from bert.launching.settings import LaunchPlan
 from bert.launching.start_training import KILLED, Runner, was_stopped
 
+SECONDS_OF_DATA = 30.0  # the shards of the quickstart's phase 2 take about as long
+
 
 class Step(ABC):
     """One step of a job. Subclasses are frozen dataclasses, whose fields describe the step completely."""
@@ -44,6 +46,10 @@ class Step(ABC):
     def needs(self) -> Sequence["Step"]:
         """Steps to run first, unless this step is done already."""
         return ()
+
+    def expected_seconds(self, execution: "Execution") -> float:
+        """Seconds of --hours that the step is expected to take if it makes data for a training."""
+        return SECONDS_OF_DATA
 
     def check(self, here: bool) -> None:  # noqa: B027 - most steps refuse nothing
         """Raise ValueError if the step would be refused, for wrong settings or another run in its folder.

@@ -20,7 +20,6 @@ from bert.launching.start_training import check_machine, launch, require_script
 from bert.reporting.progress import duration
 
 _FINISHED = "finished"  # name of a training -> the hours with which it ended, null without
-SECONDS_OF_DATA = 30.0  # the shards of the quickstart's phase 2 take about as long
 LEAST_SECONDS = 5.0  # of a training with --hours
 SUMMARY_PATIENCE_SECONDS = 60.0  # a file written by the first node may appear late on a shared file system
 
@@ -141,9 +140,9 @@ class Train(Step):
         )
 
     def _seconds_beside_and_data(self, execution: Execution) -> float:
-        """Estimated seconds of a later training besides its updates: start, results, and making small data."""
-        makes_data = any(not step.is_done(execution) for step in self.data)
-        return self.seconds_beside + (SECONDS_OF_DATA if makes_data else 0.0)
+        """Estimated seconds of a later training besides its updates: start, results, and making data."""
+        data = [step.expected_seconds(execution) for step in self.data if not step.is_done(execution)]
+        return self.seconds_beside + max(data, default=0.0)
 
     def left(self, execution: Execution) -> str:
         if self.config.run.benchmark or self.repeats or self._ends_here(execution):
