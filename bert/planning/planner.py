@@ -47,7 +47,7 @@ class UpdateTime:
     all_reduce: float
     optimizer: float
     overhead: float
-    lengthened: float = 1.0  # extra time on several nodes, where all wait for the slowest
+    lengthened: float = 1.0  # factor of the time on several nodes, where all wait for the slowest
 
     def total(self) -> float:
         on_one_node = (
