@@ -1,4 +1,4 @@
-"""Makes a report of one or more runs with plots, in a single HTML or Markdown file.
+"""Make a report of one or more runs with plots, in a single HTML or Markdown file.
 
 A RUN is the folder of a stage (phase1, squad, ...) with metrics.jsonl, config.yaml and summary.json, or a folder of
 any number of such folders at any depth, as for `visualdl --logdir`. Runs that are not finished, were stopped or are
