@@ -239,7 +239,6 @@ class TrainingConfig(Settings):
     """The settings of every training run; each task adds its sections and names its stage."""
 
     sample_name: ClassVar[str] = "sequences"  # what batches count
-    sequences_a_sample: ClassVar[int] = 1
 
     model: BertConfig = Field(default_factory=BertConfig)
     batch: MayDiffer[BatchSettings] = Field(default_factory=BatchSettings)
@@ -347,6 +346,10 @@ class TrainingConfig(Settings):
     def ending_in(self, seconds: float) -> Self:
         """The settings of a start that ends after so many seconds."""
         return derive(self, finish_in=seconds)
+
+    def sequences_a_sample(self) -> int:
+        """Sequences that the program runs for each sample of a batch."""
+        return 1
 
     def num_predictions(self) -> int:
         """Masked words that are predicted in a sequence, at most; 0 without a masked-LM head."""
