@@ -24,6 +24,7 @@ from bert.search.ranking import cosines, found
 from bert.search.words import WordIndex
 from bert.tokenization.library import text_tokenizer
 from bert.training.interruption import beat
+from bert.vectors.mined_files import with_negatives
 from bert.vectors.pairs import (
     LABELLED,
     LATER,
@@ -145,9 +146,16 @@ class VectorTask(FineTuningTask):
                     self.notes.append("not used: held_out_fraction, as nothing is held out beside --eval")
                 pairs = without(pairs, self._held_out, self.notes)
             self.training = self._with_fewer_neighbours(pairs)
+            if data.negatives_file is not None:
+                self.training = with_negatives(self.training, data.negatives_file, self.notes)
         self._compared = load_model(data.compare, "encoder") if data.compare else None  # refused now
         if run.do_eval:
             self.evaluated = [Part("held_out", Path(str(data.eval_file or self.training_file)))]
+
+    @property
+    def held_out(self) -> "pd.DataFrame | None":
+        """The pairs to measure on; None: nothing is measured."""
+        return self._held_out
 
     def _with_fewer_neighbours(self, pairs: "pd.DataFrame") -> "pd.DataFrame":
         """At most as many pairs of neighbouring paragraphs as others, which are what is searched for."""
@@ -265,17 +273,26 @@ def figures_of(scores: np.ndarray, queries: "pd.DataFrame", pairs: "pd.DataFrame
     if (queries.kind == SCORED).all():
         pairs, wanted = np.nan_to_num(np.diagonal(scores), neginf=0.0), pd.to_numeric(queries.value).to_numpy()
         return lambda rows: {"spearman": np.nan_to_num(METRICS["spearman"](pairs[rows], wanted[rows]))}
+    values = found(scores, *relevance(queries, pairs))
+    return lambda rows: {name: float(each[rows].mean()) for name, each in values.items()}
+
+
+def relevance(queries: "pd.DataFrame", pairs: "pd.DataFrame") -> tuple[np.ndarray, np.ndarray]:
+    """(relevant, itself), bool [q, p] each: whether a passage answers a query, and whether it equals the query.
+
+    Args:
+        queries, pairs: as of `figures_of`.
+    """
+    import pandas as pd
+
     passages = searched(pairs)
     itself = queries.plain_query.to_numpy()[:, None] == passages.plain_passage.to_numpy()
     if (pairs.kind == LABELLED).all():
-        relevant = queries.group.to_numpy()[:, None] == passages.group.to_numpy()
-    else:
-        codes = pd.Index(queries.plain_query).get_indexer(pairs.plain_query)  # -1: not among the scored ones
-        given, number = pairs.alike.to_numpy(), int(pairs.alike.max()) + 1
-        keys = relevant_keys(codes[codes >= 0], given[codes >= 0], number)
-        relevant = are_relevant(keys, np.arange(len(queries)), passages.alike.to_numpy(), number)
-    values = found(scores, relevant, itself)
-    return lambda rows: {name: float(each[rows].mean()) for name, each in values.items()}
+        return queries.group.to_numpy()[:, None] == passages.group.to_numpy(), itself
+    codes = pd.Index(queries.plain_query).get_indexer(pairs.plain_query)  # -1: not among the scored ones
+    given, number = pairs.alike.to_numpy(), int(pairs.alike.max()) + 1
+    keys = relevant_keys(codes[codes >= 0], given[codes >= 0], number)
+    return are_relevant(keys, np.arange(len(queries)), passages.alike.to_numpy(), number), itself
 
 
 def scored(pairs: "pd.DataFrame") -> "pd.DataFrame":

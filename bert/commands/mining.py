@@ -1,0 +1,84 @@
+"""The step that mines hard negatives between two trainings of a search job."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bert.checkpoints.chosen_weights import chosen_weights
+from bert.checkpoints.directories import MANIFEST, CheckpointError
+from bert.config.training_settings import derive
+from bert.files import checksum_of_file, json_of, read_json, write_atomically
+from bert.jobs.job import Execution, Step
+from bert.launching.processes import module_command
+from bert.vectors.mined_files import CANDIDATES, MINED, NEGATIVES
+from bert.vectors.mining_rule import MiningRule
+from bert.vectors.settings import VectorConfig
+
+_REQUEST = "request.json"
+# Settings of the data that change no pair and no vector.
+_WITHOUT_EFFECT = {"compare", "num_workers", "negatives_file", "num_negatives", "temperature", "shortest_vector"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MineNegatives(Step):
+    """Mines negatives of the training pairs and candidates of the held-out queries, with a trained model.
+
+    Place it behind the step that trains the model. A stopped mining starts again from its beginning.
+
+    Attributes:
+        config: of the training whose result ranks the passages, and whose pairs get negatives.
+        folder: of the files, such as OUTPUT_DIR/mined.
+    """
+
+    config: VectorConfig
+    folder: Path
+    rule: MiningRule = field(default_factory=MiningRule)
+
+    @property
+    def title(self) -> str:
+        sources = " and ".join({"model": "the model", "words": "BM25"}[source] for source in self.rule.sources)
+        return f"mining up to {self.rule.number} negatives of each pair with {sources}"
+
+    @property
+    def product(self) -> Path:
+        return self.negatives
+
+    @property
+    def negatives(self) -> Path:
+        """The file of the negatives, for a setting such as `negatives_file`."""
+        return self.folder / NEGATIVES
+
+    @property
+    def candidates(self) -> Path:
+        """The file of the candidates of the held-out queries."""
+        return self.folder / CANDIDATES
+
+    def is_done(self, execution: Execution) -> bool:
+        record = read_json(self.folder / MINED)
+        return bool(record) and self.negatives.exists() and self._made_with().items() <= record.items()
+
+    def run(self, execution: Execution) -> int:
+        for name in (MINED, NEGATIVES, CANDIDATES):
+            (self.folder / name).unlink(missing_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        config = derive(self.config, compare=None, negatives_file=None)
+        request = {"config": json_of(config.model_dump_json()), "rule": _plain(self.rule)}
+        content = json.dumps({**request, "made_with": self._made_with()}, indent=1)
+        write_atomically(self.folder / _REQUEST, f"{content}\n".encode())
+        return execution.command(module_command("bert.vectors.mining_process", run=self.folder / _REQUEST))
+
+    def _made_with(self) -> dict[str, Any]:
+        """What decides the result: weights, pairs, rule."""
+        config = self.config
+        try:
+            weights = checksum_of_file(chosen_weights(config.checkpoint_dir()).path / MANIFEST)
+        except (CheckpointError, OSError):
+            weights = ""
+        data = config.data.model_dump(mode="json", exclude=_WITHOUT_EFFECT)
+        return {"weights": weights, "seed": config.run.seed, "data": data, "rule": _plain(self.rule)}
+
+
+def _plain(rule: MiningRule) -> Any:
+    """The rule as JSON has it, without tuples."""
+    return json_of(json.dumps(asdict(rule)))

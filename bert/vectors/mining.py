@@ -1,0 +1,139 @@
+"""Mined hard negatives: passages that the model or BM25 ranks high for a query, although they do not answer it.
+
+A passage that is as near to the query as its answer may be an answer that nobody marked. So a candidate is refused if
+its cosine with the query exceeds a share of the cosine of the answer, the positive (positive-aware mining: de Souza
+Moreira et al., 2024, "NV-Retriever").
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bert.arrays.vectors import unit
+from bert.reporting.progress import progress
+from bert.search.words import WordIndex
+from bert.vectors.mining_rule import MiningRule
+from bert.vectors.pairs import are_relevant, relevant_keys
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_QUERIES = 128  # whose scores are computed at a time: 50 MB for 100,000 passages
+
+
+class MinedNegatives(NamedTuple):
+    """The negatives of each pair, and counts over all pairs.
+
+    Attributes:
+        negatives: texts of passages of each pair, the hardest first.
+        candidates: how many there were before the margin.
+        refused: how many of these the margin refused.
+    """
+
+    negatives: list[list[str]]
+    candidates: int
+    refused: int
+
+
+class _Passages(NamedTuple):
+    """The p passages that are searched among."""
+
+    texts: Sequence[str]
+    plain: np.ndarray  # normalised texts [p]
+    alike: np.ndarray  # int64 [p], a number of its own for each, which nearly equal passages of other pairs have too
+    units: np.ndarray  # float32 [p, width], vectors of length 1
+
+
+class _Queries(NamedTuple):
+    """The q different queries of the pairs."""
+
+    texts: np.ndarray
+    plain: np.ndarray
+    alike: np.ndarray  # int64 [q], of the passage that equals the query; -1: none
+    units: np.ndarray
+    relevant: np.ndarray  # the `relevant_keys` of the pairs
+
+
+def different_queries(pairs: "pd.DataFrame") -> list[str]:
+    """The different queries of pairs, in the order of their first pairs, whose vectors `mine` takes."""
+    return pairs["query"][~pairs.duplicated("plain_query")].tolist()
+
+
+def mine(
+    pairs: "pd.DataFrame", passages: "pd.DataFrame", vectors: np.ndarray, words: WordIndex, rule: MiningRule
+) -> MinedNegatives:
+    """Mine the negatives of training pairs among their passages. The result depends on the arguments alone.
+
+    Args:
+        pairs: of the training.
+        passages: the `searched` rows of these pairs, one of nearly equal passages each.
+        vectors: float32 [q + p, width], of the `different_queries` and then of the passages.
+        words: the index of the passages.
+    """
+    import pandas as pd
+
+    codes, plain_queries = pd.factorize(pairs.plain_query)
+    number, units = int(codes.max()) + 1, unit(vectors).astype(np.float32, copy=False)
+    found = _Passages(
+        passages.passage.tolist(), passages.plain_passage.to_numpy(), passages.alike.to_numpy(), units[number:]
+    )
+    as_passage = dict(zip(pairs.plain_passage, pairs.alike, strict=True))
+    own = np.array([as_passage.get(text, -1) for text in plain_queries], np.int64)
+    keys = relevant_keys(codes, pairs.alike.to_numpy(), int(pairs.alike.max()) + 1)
+    queries = _Queries(np.array(different_queries(pairs), object), np.asarray(plain_queries), own, units[:number], keys)
+    positives = pd.Index(found.alike).get_indexer(pairs.alike)  # the place of each pair's passage
+    pairs_of = pd.Series(np.arange(len(pairs))).groupby(codes).indices
+    negatives, candidates, refused = [list[str]() for _ in codes], 0, 0
+    with progress("mining negatives", number, "queries") as bar:
+        for first in range(0, number, _QUERIES):
+            block = np.arange(first, min(first + _QUERIES, number))
+            for query, places, cosines in _candidates(queries, found, words, block, rule):
+                for pair in pairs_of[query]:
+                    most = _highest(cosines[positives[pair]], rule.share)
+                    hard = [place for place in places if cosines[place] <= most]
+                    negatives[pair] = [found.texts[place] for place in hard[: rule.number]]
+                    candidates, refused = candidates + len(places), refused + len(places) - len(hard)
+            bar.update(len(block))
+    return MinedNegatives(negatives, candidates, refused)
+
+
+def _highest(cosine: float, share: float) -> float:
+    """The highest cosine of a negative; also below that of the positive if that is negative."""
+    return cosine - (1 - share) * abs(cosine)
+
+
+def _candidates(
+    queries: _Queries, passages: _Passages, words: WordIndex, block: np.ndarray, rule: MiningRule
+) -> Iterator[tuple[int, list[int], np.ndarray]]:
+    """(query, places of its candidates, its cosines) for a block of queries.
+
+    The sources take turns, the hardest candidate first. No candidate answers the query or equals it.
+    """
+    cosines, number = queries.units[block] @ passages.units.T, int(passages.alike.max()) + 1
+    is_wrong = ~are_relevant(queries.relevant, block, passages.alike, number)
+    is_wrong &= queries.alike[block][:, None] != passages.alike
+    is_wrong &= queries.plain[block][:, None] != passages.plain
+    best = list[list[list[int]]]()
+    for source in rule.sources:
+        if source == "model":
+            best.append(_best(np.where(is_wrong, cosines, -np.inf), rule.depth))
+        else:
+            scores = words.score_matrix(list(queries.texts[block]))
+            best.append(_best(np.where(is_wrong & (scores > 0), scores, -np.inf), rule.depth))
+    for query, row, *turns in zip(block, cosines, *best, strict=True):
+        in_turn = chain.from_iterable(zip_longest(*turns))
+        yield int(query), list(dict.fromkeys(place for place in in_turn if place is not None)), row
+
+
+def _best(scores: np.ndarray, depth: int) -> list[list[int]]:
+    """The places of each row's highest finite scores, best first; of equal scores the first place."""
+    depth = min(depth, scores.shape[1])
+    # Of scores equal to the last, argpartition takes any: ties are broken here by place.
+    least = np.partition(scores, scores.shape[1] - depth, axis=1)[:, -depth]
+    rows = list[list[int]]()
+    for row, bound in zip(scores, least, strict=True):
+        places = np.flatnonzero((row >= bound) & np.isfinite(row))
+        rows.append(places[np.argsort(-row[places], kind="stable")][:depth].tolist())
+    return rows

@@ -1,0 +1,90 @@
+"""Mined negatives equal those by the definition, whatever the blocks; no answer of a query is among them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert.search.words import WordIndex
+from bert.vectors import mining
+from bert.vectors.mining import different_queries, mine
+from bert.vectors.mining_rule import MiningRule
+from bert.vectors.pairs import cleaned
+from bert.vectors.task import searched
+from tests.references.mining import mined
+
+WIDTH = 5
+
+
+def rows() -> list[tuple[str, str]]:
+    """90 pairs of 50 queries: some with several answers, some with nearly equal answers, and a query that is one."""
+    rng = np.random.default_rng(7)
+    vocabulary = [f"{first}{second}a" for first in "bcdfghklmn" for second in "aeiou"]
+    texts = [" ".join(rng.choice(vocabulary, 12)) for _ in range(60)]
+    queries = [" ".join(rng.choice(vocabulary, 3)) for _ in range(50)]
+    found = [(queries[rng.integers(50)], texts[rng.integers(60)]) for _ in range(80)]
+    found += [(queries[place], f"{texts[place].upper()}!") for place in range(6)]  # nearly equal to others' answers
+    found += [(texts[place], texts[place + 1]) for place in range(4)]  # neighbouring paragraphs
+    return list(dict.fromkeys(found))
+
+
+def frame_of(pairs):
+    given = [
+        {"query": q, "passage": p, "negatives": [], "kind": "rows of the table", "where": f"row {n}", "unit": q}
+        for n, (q, p) in enumerate(pairs)
+    ]
+    return cleaned([{**pair, "id": None, "value": None} for pair in given], Path("pairs.csv"), [])
+
+
+def vectors_of(texts: list[str]) -> np.ndarray:
+    """float32 [n, 5], of a text by its words, so that equal words are near, with some noise of the text."""
+    table: dict[str, np.ndarray] = {}
+    for text in texts:
+        for word in [*text.lower().strip("!").split(), text]:
+            table.setdefault(word, np.random.default_rng(abs(hash_of(word))).normal(size=WIDTH))
+    means = [
+        np.mean([table[word] for word in text.lower().strip("!").split()], 0) + 0.2 * table[text] for text in texts
+    ]
+    return np.array(means, np.float32)
+
+
+def hash_of(word: str) -> int:
+    return int.from_bytes(word.encode()[:12], "little")
+
+
+@pytest.mark.parametrize("block", [3, 128])
+@pytest.mark.parametrize("sources", [("model",), ("words",), ("model", "words")])
+def test_negatives_equal_those_by_the_definition(monkeypatch, block, sources):
+    monkeypatch.setattr(mining, "_QUERIES", block)
+    pairs, rule = frame_of(rows()), MiningRule(number=3, share=0.9, depth=7, sources=sources)
+    passages, queries = searched(pairs), different_queries(pairs)
+    texts = [*queries, *passages.passage]
+    index, vectors = WordIndex(passages.passage), vectors_of(texts)
+    result = mine(pairs, passages, vectors, index, rule)
+    by_text = dict(zip(texts[len(queries) :], vectors[len(queries) :].tolist(), strict=True))
+    alike = dict(zip(pairs.passage, pairs.alike.tolist(), strict=True))
+    expected = mined(
+        list(zip(pairs["query"], pairs.passage, strict=True)),
+        alike,
+        by_text | dict(zip(queries, vectors[: len(queries)].tolist(), strict=True)),
+        {query: index.scores(query).tolist() for query in queries},
+        number=3,
+        share=0.9,
+        depth=7,
+        sources=sources,
+    )
+    assert result.negatives == [negatives for negatives, _ in expected]
+    assert result.refused == sum(refused for _, refused in expected)
+    assert 0 < result.refused < result.candidates and all(len(each) <= 3 for each in result.negatives)
+    assert sum(map(len, result.negatives)) > 20
+
+
+def test_a_negative_is_at_most_as_near_as_a_share_of_the_positive():
+    """Also of a positive whose cosine is negative."""
+    assert mining._highest(0.8, 0.95) == pytest.approx(0.76)
+    assert mining._highest(-0.8, 0.95) == pytest.approx(-0.84)
+
+
+def test_of_equal_scores_the_first_passage_is_taken():
+    scores = np.array([[1.0, 3.0, 3.0, 3.0, -np.inf], [-np.inf, -np.inf, 2.0, -np.inf, -np.inf]])
+    assert mining._best(scores, 2) == [[1, 2], [2]] and mining._best(scores, 9) == [[1, 2, 3, 0], [2]]
