@@ -347,6 +347,7 @@ class TrainingConfig(Settings):
         """The settings of a start that ends after so many seconds."""
         return derive(self, finish_in=seconds)
 
+    @property
     def sequences_a_sample(self) -> int:
         """Sequences that the program runs for each sample of a batch."""
         return 1

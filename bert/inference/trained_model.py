@@ -167,8 +167,8 @@ class TrainedModel:
     def rank_scores(self, query: str, passages: Sequence[str]) -> np.ndarray:
         """Score passages by a reranker, float32 [n]: `bert.inference.classifier.Classifier.rank_scores`."""
         raise ValueError(
-            f"{self.opened.describe()} is no reranker, which gives one number for a query and a passage; train one with "
-            "run_vectors.sh --reranker"
+            f"{self.opened.describe()} is no reranker, which gives one number for a query and a passage; train one "
+            "with run_vectors.sh --reranker"
         )
 
     def _lacks(self, method: str, task: str) -> ValueError:

@@ -11,7 +11,7 @@ F = nn.functional
 
 @dataclass(frozen=True)
 class RerankingObjective(TextHeadObjective):
-    """Listwise softmax cross-entropy of the passage of a query among its negatives (Cao et al., 2007; Gao et al., 2021).
+    """Listwise softmax cross-entropy of a query's passage among its negatives (Cao et al., 2007; Gao et al., 2021).
 
     A sequence is a query with one passage, and has one score. A micro-batch has whole groups of `group_size` sequences,
     which follow each other: the passage that answers the query, then the negatives.

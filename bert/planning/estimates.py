@@ -73,7 +73,7 @@ def memory_per_rank(config: Any, world_size: int) -> Memory:
         parameters=_FLOAT32 * numbers + half_precision_copy,
         gradients=_FLOAT32 * numbers + merge_buffer,
         optimizer=2 * _FLOAT32 * numbers,
-        activations=config.batch.batch_size * config.sequences_a_sample() * per_sequence,
+        activations=config.batch.batch_size * config.sequences_a_sample * per_sequence,
     )
 
 

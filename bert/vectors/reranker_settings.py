@@ -7,17 +7,13 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from bert.config.entry_point import EntryPoint, Rule
-from bert.finetuning.config import (
-    SMALL,
-    FineTuningConfig,
-    TaskDataSettings,
-    implied_settings,
-    modes_of_files,
-)
+from bert.config.settings_base import MayDiffer
+from bert.finetuning.config import SMALL, FineTuningConfig, TaskDataSettings, implied_settings, modes_of_files
 from bert.finetuning.inquiries import inquiries
 
 # With --hours the time decides the end, and evaluations, of many sequences, wait for it.
 TIMED = {"lr_schedule": "wsd", "epochs": 100.0, "eval_freq": 1_000_000}
+MOST_QUERIES = 300  # held out, that are measured on
 _USUAL = {"batch_size": 8, "epochs": 2.0, "warmup_proportion": 0.1}
 
 
@@ -25,7 +21,8 @@ class RerankerDataSettings(TaskDataSettings):
     train_file: Path | None = Field(None, description="JSON lines of pairs with mined negatives")
     eval_file: Path | None = Field(None, description="JSON lines of held-out queries with candidates")
     num_negatives: int = Field(4, ge=1, description="negatives in the group of each passage")
-    depth: int = Field(50, ge=2, description="candidates of a query that are reranked")
+    depth: int = Field(20, ge=2, description="candidates of a query that are reranked")
+    most_queries: MayDiffer[int] = Field(MOST_QUERIES, ge=2, description="held-out queries to measure on, at most")
 
 
 class RerankerConfig(FineTuningConfig):
@@ -38,6 +35,7 @@ class RerankerConfig(FineTuningConfig):
     def stage(self) -> str:
         return "reranker"
 
+    @property
     def sequences_a_sample(self) -> int:
         return 1 + self.data.num_negatives
 

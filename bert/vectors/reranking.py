@@ -1,6 +1,5 @@
-"""A reranker as a fine-tuning task: groups of a passage and its mined negatives, and the order of held-out candidates."""
+"""A reranker as a fine-tuning task: a passage among mined negatives, and the order of held-out candidates."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,17 +9,21 @@ import numpy as np
 
 from bert.arrays.ragged import offsets_of
 from bert.conversion.usage import RerankingForm, Usage
+from bert.files import json_of
 from bert.finetuning.loader import FeatureTable, FineTuningLoader
 from bert.finetuning.run import RunnableTask
 from bert.finetuning.task import Features, Outputs, Part
 from bert.labels.features import pair_lengths, sentence_features
 from bert.model.reranking import RerankingObjective
+from bert.reporting.comparison import Metrics, verdict
 from bert.samples.collation import MicroBatch, padded_width
 from bert.samples.sample_table import Slices, join_pairs
 from bert.search.fusion import cross_fitted, fitted_weight
 from bert.search.ranking import found
 from bert.tokenization.library import text_tokenizer
 from bert.vectors.reranker_settings import RerankerConfig
+
+_REMEDY = "More --hours, more pairs or a better --model may help"
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class RerankingTask(RunnableTask):
         self._config, data, run = config, config.data, config.run
         self._tokenizer = text_tokenizer(self.vocabulary, data.normalization())
         self.notes: list[str] = []
-        self._form: RerankingForm | None = None
+        self._form = RerankingForm(1.0, data.depth)
         if run.do_train:
             self.training_file = Path(str(data.train_file))
             self.training = read_mined_pairs(self.training_file, self.notes)
@@ -140,11 +143,10 @@ class RerankingTask(RunnableTask):
 
     def usage(self) -> Usage:
         columns = ("query", "passage")
-        usage = Usage("reranker", self._config.data.max_seq_length, columns, regression=True)
-        return replace(usage, reranking=self._form)
+        return Usage("reranker", self._config.data.max_seq_length, columns, regression=True, reranking=self._form)
 
     def read(self, part: Part) -> CandidateLists:
-        return read_candidates(part.path, self._config.data.depth, self.notes)
+        return read_candidates(part.path, self._config.data.depth, self._config.data.most_queries)
 
     def windows(self, part: Part) -> Iterator[CandidateLists]:
         return iter(())
@@ -153,7 +155,8 @@ class RerankingTask(RunnableTask):
         """The texts of pairs; of an evaluation, the sequences of each query with its candidates."""
         most = self._config.data.max_seq_length
         if not training:
-            pairs = [(query, text) for query, texts in zip(examples.queries, examples.candidates) for text in texts]
+            lists = zip(examples.queries, examples.candidates, strict=True)
+            pairs = [(query, text) for query, texts in lists for text in texts]
             table, counts = sentence_features(self._tokenizer, list(zip(*pairs, strict=True)), most)
             return table, {**counts, "pairs": len(pairs)}
         texts = [*examples.queries, *examples.passages, *(text for texts in examples.negatives for text in texts)]
@@ -190,43 +193,86 @@ class RerankingTask(RunnableTask):
         return scores
 
     def learn_to_decode(self, features: Features, outputs: Outputs) -> None:
+        """Fit the weight of the scores; 0 if they do not help queries on which no weight was fitted."""
         examples, scores = features.examples, self.decode(features, outputs)
-        weight = fitted_weight(examples.scores, scores, examples.relevant, ~examples.is_candidate)
-        self._form = RerankingForm(weight, examples.scores.shape[1])
+        lists = (examples.scores, scores, examples.relevant, ~examples.is_candidate)
+        every, deciding = np.arange(len(examples)), "mrr_at_10"
+        gain = _metrics(cross_fitted(*lists), examples)(every)[deciding] - _metrics(lists[0], examples)(every)[deciding]
+        self._form = replace(self._form, weight=fitted_weight(*lists) if gain > 0 else 0.0)
 
     def score(self, part: Part, features: Features, predictions: np.ndarray) -> dict[str, float]:
         examples = features.examples
         padding = ~examples.is_candidate
         weighted = cross_fitted(examples.scores, predictions, examples.relevant, padding)
         orders = {"": weighted, "reranker_alone_": predictions, "first_stage_": examples.scores}
-        figures = dict[str, float]()
+        figures, every = dict[str, float](), np.arange(len(examples))
         for name, scores in orders.items():
-            found_ = found(scores, examples.relevant, padding)
-            figures |= {f"eval_{name}{metric}": float(found_[metric].mean()) for metric in ("recall_at_10", "mrr_at_10")}
-        if self._form is not None:
-            figures["eval_reranker_weight"] = self._form.weight
+            values = _metrics(scores, examples)(every)
+            figures |= {f"eval_{name}{metric}": value for metric, value in values.items()}
         return figures
+
+    def baseline(self, features: Features, predictions: np.ndarray) -> dict[str, Any]:
+        """The weighted order and the reranker alone beside the first stage, with a sentence which to use."""
+        examples, padding = features.examples, ~features.examples.is_candidate
+        first = _metrics(examples.scores, examples)
+        weighted = _metrics(cross_fitted(examples.scores, predictions, examples.relevant, padding), examples)
+        number, depth, weight = len(examples), examples.scores.shape[1], self._form.weight
+        options = {"unit": "queries", "remedy": _REMEDY, "model": "The reranked order"}
+        sentence = verdict("the order of the first stage", weighted, first, number, **options)
+        use = f"The first {depth} hits are sorted with a weight of {weight:g} for the reranker."
+        if weight == 0:
+            use = "Do not use the reranker: its weight is 0, so the order of the first stage is kept."
+        return {"eval_reranker_weight": weight, "verdict": f"{sentence} {use}"}
 
     def render(self, part: Part, features: Features, predictions: np.ndarray) -> Sequence[bytes]:
         return ()
 
 
+def _metrics(scores: np.ndarray, examples: CandidateLists) -> Metrics:
+    """Mean recall@10 and MRR@10 of some queries, whose candidates are sorted by `scores` [queries, depth]."""
+    values = found(scores, examples.relevant, ~examples.is_candidate)
+    return lambda rows: {name: float(values[name][rows].mean()) for name in ("recall_at_10", "mrr_at_10")}
+
+
 def read_mined_pairs(path: Path, notes: list[str]) -> MinedPairs:
-    """The pairs of a file that `bert.vectors.mining` wrote; `notes` gets how many have no negative."""
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    """The pairs of a file that `bert.vectors.mining_process` wrote; `notes` gets how many have no negative."""
+    rows = [_checked(path, number, line, _PAIR) for number, line in enumerate(_lines(path), 1)]
     kept = [row for row in rows if row["negatives"]]
     if len(kept) < len(rows):
         notes.append(f"left out: pairs without a negative: {len(rows) - len(kept):,}")
-    columns = ([row[name] for row in kept] for name in ("query", "passage", "negatives"))
-    queries, passages, negatives = columns
-    return MinedPairs(tuple(queries), tuple(passages), tuple(map(tuple, negatives)))
+    if not kept:
+        raise ValueError(f"{path} has no pair with a negative; mine again, with more passages")
+    queries, passages = (tuple(row[name] for row in kept) for name in ("query", "passage"))
+    return MinedPairs(queries, passages, tuple(tuple(row["negatives"]) for row in kept))
 
 
-def read_candidates(path: Path, depth: int, notes: list[str]) -> CandidateLists:
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def read_candidates(path: Path, depth: int, most_queries: int) -> CandidateLists:
+    """The first candidates of the first queries of a file that `bert.vectors.mining_process` wrote."""
+    rows = [_checked(path, number, line, _CANDIDATES) for number, line in enumerate(_lines(path), 1)][:most_queries]
     candidates = tuple(tuple(row["candidates"][:depth]) for row in rows)
     is_candidate = np.arange(depth) < np.array([len(texts) for texts in candidates])[:, None]
     relevant, scores = np.zeros(is_candidate.shape, bool), np.zeros(is_candidate.shape, np.float32)
     relevant[is_candidate] = [value for row in rows for value in row["relevant"][:depth]]
     scores[is_candidate] = [value for row in rows for value in row["scores"][:depth]]
     return CandidateLists(tuple(row["query"] for row in rows), candidates, relevant, scores, is_candidate)
+
+
+_PAIR: dict[str, type] = {"query": str, "passage": str, "negatives": list}
+_CANDIDATES: dict[str, type] = {"query": str, "candidates": list, "relevant": list, "scores": list}
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with open(path, encoding="utf-8") as file:
+        yield from file
+
+
+def _checked(path: Path, number: int, line: str, form: Mapping[str, type]) -> dict[str, Any]:
+    """The object of a line. ValueError if it lacks a key of `form`, or a value has another type."""
+    try:
+        row = json_of(line)
+        is_right = all(isinstance(row[name], kind) for name, kind in form.items())
+    except (ValueError, LookupError, TypeError):
+        is_right = False
+    if not is_right:
+        raise ValueError(f"{path}, line {number}: must be an object with {', '.join(form)}; mine again")
+    return dict(row)

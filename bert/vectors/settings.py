@@ -86,6 +86,7 @@ class VectorConfig(FineTuningConfig):
     def stage(self) -> str:
         return "vectors"
 
+    @property
     def sequences_a_sample(self) -> int:
         return 2
 

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from bert.config.architecture import FusedKernels
+from bert.conversion.usage import RerankingForm
+from bert.finetuning.task import Features
 from bert.model.reranking import RerankingObjective
 from bert.samples.packing import pack
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from bert.vectors.reranker_settings import RerankerConfig
-from bert.vectors.reranking import GroupLoader, RerankingTask, read_candidates, read_mined_pairs
+from bert.vectors.reranking import GroupLoader, RerankingTask
 from tests.support import tiny
 
 GROUP_SIZE, NUM_GROUPS = 3, 4
@@ -28,7 +30,9 @@ def update(micro_steps: int, *, group=tiny.ONE_RANK, precision=tiny.FLOAT32, unp
         warmup_steps=0,
         group=group,
     )
-    return session, session.update(shares(micro_steps * group.world_size, unpad, objective)[group.rank :: group.world_size])
+    return session, session.update(
+        shares(micro_steps * group.world_size, unpad, objective)[group.rank :: group.world_size]
+    )
 
 
 def shares(number: int, unpad: bool, objective) -> list[dict]:
@@ -51,7 +55,7 @@ def scores_before_training() -> np.ndarray:
 
 
 def listwise(scores: np.ndarray) -> list[float]:
-    """The loss of each group by its definition: minus the log of the share of the first exponential (Cao et al., 2007)."""
+    """The loss of each group by its definition, minus the log of a share of exponentials (Cao et al., 2007)."""
     return [-math.log(math.exp(row[0]) / sum(math.exp(score) for score in row)) for row in scores.tolist()]
 
 
@@ -162,10 +166,7 @@ def test_the_order_is_measured_alone_and_weighted_with_the_first_stage(tmp_path)
     table, counts = task.features(examples)
     assert len(table) == counts["pairs"] == 6
     assert examples.is_candidate.tolist() == [[True] * 3, [True, True, False], [True, False, False]]
-    features = (examples, table, counts)
-    from bert.finetuning.task import Features
-
-    features = Features(*features)
+    features = Features(examples, table, counts)
     logits = np.array([[0], [1], [0.5], [1], [0], [7]], "float32")
     decoded = task.decode(features, {"logits": logits})
     assert decoded.tolist() == [[0, 1, 0.5], [1, 0, 0], [7, 0, 0]]
@@ -173,5 +174,10 @@ def test_the_order_is_measured_alone_and_weighted_with_the_first_stage(tmp_path)
     figures = task.score(part, features, decoded)
     assert figures["eval_first_stage_mrr_at_10"] == pytest.approx((1 / 2 + 1) / 3)
     assert figures["eval_reranker_alone_mrr_at_10"] == pytest.approx((1 + 1) / 3)
-    form = task.usage().reranking
-    assert form.depth == 3 and 0.5 <= form.weight <= 1
+    # Of each half the other half's weight, 0.5, puts `a` before `b`: (0 + 1.22) / 2 against (1.22 - 1.22) / 2.
+    assert figures["eval_mrr_at_10"] == pytest.approx((1 + 1) / 3)
+    assert task.usage().reranking == RerankingForm(0.5, 3)
+    task.learn_to_decode(features, {"logits": -logits})
+    assert task.usage().reranking.weight == 0, "scores that do not help are not used"
+    figures = task.baseline(features, -decoded)
+    assert figures["eval_reranker_weight"] == 0 and "Do not use the reranker" in figures["verdict"]
