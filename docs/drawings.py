@@ -78,9 +78,11 @@ def layers() -> str:
     for title, colour, rooms in LAYERS:
         parts.append(f"<rect x='150' y='{top}' width='754' height='{height}' rx='8' fill='{colour}'/>")
         parts.append(f"<text x='12' y='{top + 27}' font-size='13' font-weight='bold'>{escape(title)}</text>")
-        width = (754 - 8 * (len(rooms) + 1)) // len(rooms)
-        for number, room in enumerate(rooms):
-            parts.append(Box(158 + number * (width + 8), top + 7, width, height - 14, (room,)).svg())
+        letters, left = sum(len(room) + 3 for room in rooms), 158  # the box of a longer name is wider
+        for room in rooms:
+            width = (754 - 8 * (len(rooms) + 1)) * (len(room) + 3) // letters
+            parts.append(Box(left, top + 7, width, height - 14, (room,)).svg())
+            left += width + 8
         top += height + gap
     parts.append(arrow([(928, 24), (928, top - 16)]))
     parts.append(f"<text x='944' y='{top // 2}' font-size='12' fill='{LINE}'>imports</text>")

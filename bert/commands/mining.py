@@ -11,11 +11,14 @@ from bert.config.training_settings import derive
 from bert.files import checksum_of_file, json_of, read_json, write_atomically
 from bert.jobs.job import Execution, Step
 from bert.launching.processes import module_command
+from bert.reporting.run_record import SUMMARY_FILE
 from bert.vectors.mined_files import CANDIDATES, MINED, NEGATIVES
 from bert.vectors.mining_rule import MiningRule
 from bert.vectors.settings import VectorConfig
 
 _REQUEST = "request.json"
+_TEXTS_OF_A_PAIR = 2
+_LEAST_PAIRS = 500  # that get negatives, if there are so many
 # Settings of the data that change no pair and no vector.
 _WITHOUT_EFFECT = {"compare", "num_workers", "negatives_file", "num_negatives", "temperature", "shortest_vector"}
 
@@ -29,11 +32,13 @@ class MineNegatives(Step):
     Attributes:
         config: of the training whose result ranks the passages, and whose pairs get negatives.
         folder: of the files, such as OUTPUT_DIR/mined.
+        share: of the time of --hours that mining may take, about: so many pairs get negatives.
     """
 
     config: VectorConfig
     folder: Path
     rule: MiningRule = field(default_factory=MiningRule)
+    share: float = 0.1
 
     @property
     def title(self) -> str:
@@ -64,9 +69,17 @@ class MineNegatives(Step):
         self.folder.mkdir(parents=True, exist_ok=True)
         config = derive(self.config, compare=None, negatives_file=None)
         request = {"config": json_of(config.model_dump_json()), "rule": _plain(self.rule)}
-        content = json.dumps({**request, "made_with": self._made_with()}, indent=1)
+        request |= {"most_pairs": self._most_pairs(execution.job.hours), "made_with": self._made_with()}
+        content = json.dumps(request, indent=1)
         write_atomically(self.folder / _REQUEST, f"{content}\n".encode())
         return execution.command(module_command("bert.vectors.mining_process", run=self.folder / _REQUEST))
+
+    def _most_pairs(self, hours: float | None) -> int | None:
+        """How many pairs the model can encode in its share of the time, by the rate of its evaluation; None: all."""
+        rate = read_json(self.config.stage_dir() / SUMMARY_FILE).get("inference_sequences_per_second")
+        if hours is None or rate is None:
+            return None
+        return max(_LEAST_PAIRS, int(3600 * hours * self.share * rate / _TEXTS_OF_A_PAIR))
 
     def _made_with(self) -> dict[str, Any]:
         """What decides the result: weights, pairs, rule."""

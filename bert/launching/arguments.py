@@ -111,10 +111,14 @@ def sorted_by_owner(
 
 
 class _Help(Action):
-    """`--help` or `--help TOPIC`."""
+    """`--help` or `--help TOPIC`. After `--text PATH` it is `--help text`, and a line about the other flags."""
 
     def __call__(self, parser: Any, namespace: Any, topic: Any, option_string: str | None = None) -> None:
-        print(parser.help_about(topic))
+        has_group = any(group.title == "text" for group in parser._action_groups)
+        is_about_text = has_group and not topic and bool(getattr(namespace, "text", None))
+        print(parser.help_about("text" if is_about_text else topic))
+        if is_about_text:
+            print("These flags go with --text. For all others type --help without --text.")
         parser.exit()
 
 

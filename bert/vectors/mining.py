@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bert.arrays.vectors import unit
+from bert.randomness import permutation, stream_key
 from bert.reporting.progress import progress
 from bert.search.words import WordIndex
 from bert.vectors.mining_rule import MiningRule
@@ -53,7 +54,8 @@ class _Queries(NamedTuple):
     plain: np.ndarray
     alike: np.ndarray  # int64 [q], of the passage that equals the query; -1: none
     units: np.ndarray
-    relevant: np.ndarray  # the `relevant_keys` of the pairs
+    relevant: np.ndarray  # the `relevant_keys` of all pairs
+    num_passages: int  # above all numbers of passages
 
 
 def different_queries(pairs: "pd.DataFrame") -> list[str]:
@@ -61,14 +63,25 @@ def different_queries(pairs: "pd.DataFrame") -> list[str]:
     return pairs["query"][~pairs.duplicated("plain_query")].tolist()
 
 
+def drawn(number: int, most: int, seed: int) -> np.ndarray:
+    """int64, ascending: places of at most `most` of `number` pairs, drawn by the seed."""
+    return np.sort(permutation(stream_key(seed, "mined pairs"), number)[:most])
+
+
 def mine(
-    pairs: "pd.DataFrame", passages: "pd.DataFrame", vectors: np.ndarray, words: WordIndex, rule: MiningRule
+    pairs: "pd.DataFrame",
+    answers: "pd.DataFrame",
+    passages: "pd.DataFrame",
+    vectors: np.ndarray,
+    words: WordIndex,
+    rule: MiningRule,
 ) -> MinedNegatives:
     """Mine the negatives of training pairs among their passages. The result depends on the arguments alone.
 
     Args:
-        pairs: of the training.
-        passages: the `searched` rows of these pairs, one of nearly equal passages each.
+        pairs: that get negatives.
+        answers: all pairs of the training, also those that get none: the passages of a query are no negatives of it.
+        passages: the `searched` rows of `pairs`, one of nearly equal passages each.
         vectors: float32 [q + p, width], of the `different_queries` and then of the passages.
         words: the index of the passages.
     """
@@ -79,10 +92,13 @@ def mine(
     found = _Passages(
         passages.passage.tolist(), passages.plain_passage.to_numpy(), passages.alike.to_numpy(), units[number:]
     )
-    as_passage = dict(zip(pairs.plain_passage, pairs.alike, strict=True))
+    as_passage = dict(zip(answers.plain_passage, answers.alike, strict=True))
     own = np.array([as_passage.get(text, -1) for text in plain_queries], np.int64)
-    keys = relevant_keys(codes, pairs.alike.to_numpy(), int(pairs.alike.max()) + 1)
-    queries = _Queries(np.array(different_queries(pairs), object), np.asarray(plain_queries), own, units[:number], keys)
+    of_answers = pd.Index(plain_queries).get_indexer(answers.plain_query)  # -1: of no query here
+    size, known = int(answers.alike.max()) + 1, of_answers >= 0
+    keys = relevant_keys(of_answers[known], answers.alike.to_numpy()[known], size)
+    texts = np.array(different_queries(pairs), object)
+    queries = _Queries(texts, np.asarray(plain_queries), own, units[:number], keys, size)
     positives = pd.Index(found.alike).get_indexer(pairs.alike)  # the place of each pair's passage
     pairs_of = pd.Series(np.arange(len(pairs))).groupby(codes).indices
     negatives, candidates, refused = [list[str]() for _ in codes], 0, 0
@@ -111,8 +127,8 @@ def _candidates(
 
     The sources take turns, the hardest candidate first. No candidate answers the query or equals it.
     """
-    cosines, number = queries.units[block] @ passages.units.T, int(passages.alike.max()) + 1
-    is_wrong = ~are_relevant(queries.relevant, block, passages.alike, number)
+    cosines = queries.units[block] @ passages.units.T
+    is_wrong = ~are_relevant(queries.relevant, block, passages.alike, queries.num_passages)
     is_wrong &= queries.alike[block][:, None] != passages.alike
     is_wrong &= queries.plain[block][:, None] != passages.plain
     best = list[list[list[int]]]()

@@ -30,7 +30,7 @@ from bert.runtime.hardware import use_cores
 from bert.search.fusion import cross_fitted
 from bert.search.words import WordIndex
 from bert.vectors.mined_files import CANDIDATES, MINED, NEGATIVES, write_lines, write_negatives
-from bert.vectors.mining import MinedNegatives, different_queries, mine
+from bert.vectors.mining import MinedNegatives, different_queries, drawn, mine
 from bert.vectors.mining_rule import MiningRule
 from bert.vectors.pairs import SCORED
 from bert.vectors.settings import VectorConfig
@@ -49,11 +49,13 @@ class MiningRequest(BaseModel):
 
     Attributes:
         config: of the training whose weights rank the passages, and whose pairs get negatives.
+        most_pairs: that get negatives, drawn by the seed; None: all.
         made_with: what decides the result, for mined.json.
     """
 
     config: VectorConfig
     rule: MiningRule
+    most_pairs: int | None = None
     made_with: dict[str, Any]
 
 
@@ -86,10 +88,15 @@ def run(request: MiningRequest, folder: Path) -> None:
         batch_size=config.batch.predict_batch_size,
     )
     assert isinstance(loaded, SentenceEncoder)
-    passages, queries = searched(pairs), different_queries(pairs)
+    places = drawn(len(pairs), request.most_pairs or len(pairs), config.run.seed)
+    own = pairs.iloc[places]
+    passages, queries = searched(own), different_queries(own)
     vectors = _encoded(loaded, queries, passages.passage.tolist(), "training texts")
-    mined = mine(pairs, passages, vectors, WordIndex(passages.passage), request.rule)
-    write_negatives(folder / NEGATIVES, pairs, mined.negatives)
+    mined = mine(own, pairs, passages, vectors, WordIndex(passages.passage), request.rule)
+    negatives: list[list[str]] = [[] for _ in range(len(pairs))]
+    for place, texts in zip(places, mined.negatives, strict=True):
+        negatives[place] = texts
+    write_negatives(folder / NEGATIVES, pairs, negatives)
     counts = counts_of(mined)
     if held_out is not None and not (held_out.kind == SCORED).all():
         rows = list(candidate_rows(held_out, loaded))
@@ -97,7 +104,9 @@ def run(request: MiningRequest, folder: Path) -> None:
         counts["held_out_queries"] = len(rows)
     record = {**request.made_with, **counts}
     write_atomically(folder / MINED, (json.dumps(record, indent=1) + "\n").encode())
-    for line in lines_of(counts, pairs, mined, request.rule):
+    if len(own) < len(pairs):
+        print(wrapped(f"{len(own):,} of the {len(pairs):,} pairs get negatives, as the time allows"), flush=True)
+    for line in lines_of(counts, own, mined, request.rule):
         print(wrapped(printable(line)), flush=True)
 
 

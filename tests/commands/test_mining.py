@@ -18,6 +18,7 @@ from bert.vectors.mining_rule import MiningRule
 from bert.vectors.settings import ENTRY, VectorConfig
 from bert.vectors.task import VectorTask
 from tests.glue.test_glue import WORDS, weights  # noqa: F401
+from tests.vectors.test_task import config_of
 
 
 def train(folder, weights) -> VectorConfig:  # noqa: F811
@@ -68,3 +69,12 @@ def test_a_mining_writes_negatives_and_candidates_once(weights, tmp_path, capfd)
     before = step.negatives.read_bytes(), step.candidates.read_bytes()
     assert not step.is_done(execution) and execution.run(step) == 0
     assert (step.negatives.read_bytes(), step.candidates.read_bytes()) == before
+
+
+def test_so_many_pairs_are_mined_as_a_share_of_the_time_allows(tmp_path):
+    """A tenth of half an hour is 180 s, in which 20 texts a second are 1,800 pairs."""
+    (folder := tmp_path / "out/vectors").mkdir(parents=True)
+    step = MineNegatives(config=config_of(tmp_path), folder=tmp_path)
+    assert step._most_pairs(0.5) is None
+    (folder / "summary.json").write_text('{"inference_sequences_per_second": 20.0}')
+    assert [step._most_pairs(hours) for hours in (None, 0.5, 0.001)] == [None, 1800, 500]

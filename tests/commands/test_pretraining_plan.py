@@ -195,6 +195,15 @@ def test_help_is_short_and_leads_to_its_topics(task, capsys):
         main([task, "--help", "node"])
 
 
+@pytest.mark.parametrize(("task", "begins"), [("pretraining", "--words NUMBER"), ("vectors", "Train")])
+def test_help_after_a_text_is_about_text_where_there_is_such_a_group(task, begins, capsys):
+    with pytest.raises(SystemExit):
+        main([task, "--text", "notes", "--help"])
+    out = capsys.readouterr().out
+    assert out.startswith(begins) and ("--deduplicate" in out) == (task == "pretraining")
+    assert ("For all others type --help without --text." in out) == (task == "pretraining")
+
+
 def test_dry_run_and_show_config_print_both_phases(capsys):
     assert main(["pretraining", "--config", "large", "--dry-run"]) == 0
     assert capsys.readouterr().out.count("65,536 sequences") == 1

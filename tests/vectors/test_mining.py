@@ -60,7 +60,7 @@ def test_negatives_equal_those_by_the_definition(monkeypatch, block, sources):
     passages, queries = searched(pairs), different_queries(pairs)
     texts = [*queries, *passages.passage]
     index, vectors = WordIndex(passages.passage), vectors_of(texts)
-    result = mine(pairs, passages, vectors, index, rule)
+    result = mine(pairs, pairs, passages, vectors, index, rule)
     by_text = dict(zip(texts[len(queries) :], vectors[len(queries) :].tolist(), strict=True))
     alike = dict(zip(pairs.passage, pairs.alike.tolist(), strict=True))
     expected = mined(
@@ -88,3 +88,20 @@ def test_a_negative_is_at_most_as_near_as_a_share_of_the_positive():
 def test_of_equal_scores_the_first_passage_is_taken():
     scores = np.array([[1.0, 3.0, 3.0, 3.0, -np.inf], [-np.inf, -np.inf, 2.0, -np.inf, -np.inf]])
     assert mining._best(scores, 2) == [[1, 2], [2]] and mining._best(scores, 9) == [[1, 2, 3, 0], [2]]
+
+
+def test_passages_of_pairs_that_get_no_negatives_are_answers_too():
+    """The first query has two answers. If the pair of the second gets no negatives, this is still no negative."""
+    first, second = "one two three four", "five six seven eight"
+    pairs = frame_of([("first query", first), ("first query", second), ("second query", second)])
+    own, vectors = pairs.iloc[[0, 2]], np.array([[1, 0], [0, 1], [1, 0.1], [0.6, 0.4]], np.float32)
+    passages = searched(own)
+    index = WordIndex(passages.passage)
+    results = [mine(own, answers, passages, vectors, index, MiningRule()).negatives for answers in (pairs, own)]
+    assert results == [[[], [first]], [[second], [first]]]
+
+
+def test_pairs_are_drawn_by_the_seed():
+    assert mining.drawn(5, 9, seed=1).tolist() == [0, 1, 2, 3, 4]
+    some, others = (mining.drawn(100, 10, seed=seed).tolist() for seed in (1, 2))
+    assert len(set(some)) == 10 and some == sorted(some) != others == mining.drawn(100, 10, seed=2).tolist()
