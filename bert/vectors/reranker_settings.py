@@ -56,8 +56,8 @@ ENTRY = EntryPoint(
     task=_TASK,
     recipes={},
     examples=(
-        "--pairs results/vectors/mined/negatives.jsonl --eval results/vectors/mined/candidates.jsonl "
-        "--model results/quickstart",
+        "--pairs results/vectors/mined/negatives.jsonl --model results/quickstart",
+        "--eval results/vectors/mined/candidates.jsonl --model results/vectors/reranker",
     ),
     inquiries=inquiries(_TASK),
     aliases={"train_file": ("--pairs",), "eval_file": ("--eval",)},
