@@ -19,7 +19,7 @@ TRAINING = {
     for name in ("pretraining", "classify", "vectors", "squad", "glue", "ner")
 }
 USE = {f".venv/bin/python run_{name}.py": (f"run_{name}", []) for name in ("predict", "export", "convert")} | {
-    f".venv/bin/python -m bert.{name}": (f"bert.{name}", []) for name in ("serving", "reporting", "doctor")
+    f".venv/bin/python -m bert.{name}": (f"bert.{name}", []) for name in ("indexing", "serving", "reporting", "doctor")
 }
 SLURM = {"sbatch run.sub": ("bert.commands.slurm", [])}
 ALL_SETTINGS = {

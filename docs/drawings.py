@@ -11,7 +11,7 @@ INK, LINE, FONT = "#1b2733", "#6b7a89", "font-family='Helvetica, Arial, sans-ser
 LAYERS = [
     ("commands", "#dcebfb", ["run_*.py", "bert/commands", "bert/api.py", "bert/package"]),
     ("your text, checks", "#dcebfb", ["bert/own_text", "bert/doctor"]),
-    ("use and search", "#e2f3e5", ["bert/search", "bert/inference", "bert/vectors", "bert/serving"]),
+    ("use and search", "#e2f3e5", ["bert/search", "bert/inference", "bert/indexing", "bert/vectors", "bert/serving"]),
     ("tasks", "#fdf0d5", ["bert/pretraining", "bert/finetuning", "bert/labels", "bert/glue"]),
     ("jobs and training", "#fbe3dc", ["bert/jobs", "bert/launching", "bert/training"]),
     ("weights", "#fbe3dc", ["bert/conversion", "bert/checkpoints"]),

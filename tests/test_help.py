@@ -69,7 +69,7 @@ def commands() -> dict[str, list[str]]:
     typed = {f"scripts/run_{task}.sh": ["bert.commands", task] for task in tasks}
     typed |= {f"scripts/run_{task}.sh --seeds 5": ["bert.commands", task, "--seeds", "5"] for task in ("ner", "glue")}
     others = {name for name in modules() if name.startswith(("run_", "data."))} - {*NOT_TYPED}
-    others |= {"bert.serving", "bert.reporting", "bert.doctor", "bert.commands.slurm"}
+    others |= {"bert.indexing", "bert.serving", "bert.reporting", "bert.doctor", "bert.commands.slurm"}
     return typed | {name: [name] for name in sorted(others)}
 
 

@@ -22,6 +22,7 @@ from tests.support.locked import locked
 ORDER = (
     "bert.exit_codes",
     "bert.telemetry",
+    "bert.standard_output",
     "bert.interpreter",
     "bert.printable",
     "bert.rank_environment",
@@ -57,6 +58,7 @@ ORDER = (
     "bert.glue",
     "bert.search",
     "bert.inference",
+    "bert.indexing",
     "bert.vectors",
     "bert.serving",
     "bert.doctor",
@@ -179,7 +181,7 @@ _OF_DRY_RUN = ("numpy", "yaml", "psutil", "tqdm")
 STARTS = {  # the words of a command -> the packages of HEAVY that it may load
     **dict.fromkeys((f"{task} --help" for task in _LAUNCHERS), ()),
     **dict.fromkeys((f"{path.name} --help" for path in REPOSITORY.glob("run_*.py")), ()),
-    **dict.fromkeys(("bert.serving --help", "bert.reporting --help"), ()),
+    **dict.fromkeys(("bert.indexing --help", "bert.serving --help", "bert.reporting --help"), ()),
     "bert.doctor --help": ("psutil",),
     **{
         f"data.{path.stem} --help": _OF_DATA.get(path.stem, ())

@@ -18,6 +18,7 @@ from bert.vectors.settings import VectorConfig
 
 _REQUEST = "request.json"
 _TEXTS_OF_A_PAIR = 2
+_SECONDS_OF_READING = 20.0  # of a process that reads the pairs of 20 MB of text
 _LEAST_PAIRS = 500  # that get negatives, if there are so many
 # Settings of the data that change no pair and no vector.
 _WITHOUT_EFFECT = {"compare", "num_workers", "negatives_file", "num_negatives", "temperature", "shortest_vector"}
@@ -58,6 +59,10 @@ class MineNegatives(Step):
     def candidates(self) -> Path:
         """The file of the candidates of the held-out queries."""
         return self.folder / CANDIDATES
+
+    def expected_seconds(self, execution: Execution) -> float:
+        """As of every step: its share of the hours, and reading the pairs again."""
+        return _SECONDS_OF_READING + self.share * 3600 * (execution.job.hours or 0.0)
 
     def is_done(self, execution: Execution) -> bool:
         record = read_json(self.folder / MINED)

@@ -1,4 +1,4 @@
-"""The model card, README.md of every export: what the runs of the weights have recorded, and how to use the model.
+"""Writes the model card (README.md) of an export: its trainings, scores and limits, and how to use the model.
 
 What no record says is left out. A README.md beside the weights is the card of whoever wrote it: it is kept.
 """
@@ -36,7 +36,7 @@ _MOST_LABELS, _MOST_RUNS = 50, 8
 
 
 def write_card(folder: Path, model: Model, to_format: str, request: CardRequest, name: str) -> None:
-    """Write the card of an export, or copy the one beside the weights; `name` is what users call the model."""
+    """Write the card of an export, or copy an existing card beside the weights; `name` is the model's name."""
     own, said = model.folder / CARD_FILE, {"license": request.license, "language": list(request.languages)}
     stated: dict[str, Any] = {key: value for key, value in said.items() if value}
     if own.is_file():
@@ -73,7 +73,7 @@ def is_reranker(model: Model) -> bool:
 
 
 def _copy(own: Path, target: Path, stated: Mapping[str, Any]) -> None:
-    """Copy the user's card, and add the license and languages of this command to its metadata."""
+    """Copy the user's card, and add the license and languages that this command names to its metadata."""
     if own.stat().st_size > _LARGEST:
         raise ConversionError(f"{own} must have at most {_LARGEST >> 20} MB to be a model card; shorten or remove it")
     shutil.copyfile(own, target)
@@ -87,7 +87,7 @@ def _copy(own: Path, target: Path, stated: Mapping[str, Any]) -> None:
 
 
 def runs_of(weights: Path) -> list[RunRecord]:
-    """The trainings that led to a checkpoint's weights, in order, if their folders still exist."""
+    """The trainings that led to a checkpoint's weights, oldest first, as far as their folders exist."""
     runs: list[RunRecord] = []
     while len(runs) < _MOST_RUNS and len(weights.absolute().parents) > 3:
         directory = weights.absolute().parents[2] / weights.absolute().parent.name
@@ -102,12 +102,12 @@ def runs_of(weights: Path) -> list[RunRecord]:
 
 
 def _beginning(run: RunRecord) -> str:
-    """The weights that a training began with; empty: random ones."""
+    """The initial weights of a training; empty: random weights."""
     return str(run.settings.get("from_phase1_final_params") or run.settings.get("from_pretrained_params") or "")
 
 
 def _published(source: str) -> str | None:
-    """The model of the hub that a source names, if it is a known one; any other name may be a user's path."""
+    """The hub model that a source names, if it is a known one; other names may be a user's paths."""
     try:
         name = None if not source or Path(source).exists() else published_model(source)
     except (OSError, ValueError):  # no name of a file, from a damaged record
@@ -158,7 +158,7 @@ def _blocks(
 
 
 def _above_unigram_entropy(run: RunRecord) -> str:
-    """What to say of a pre-training whose lowest held-out loss is above the unigram entropy; else empty."""
+    """A warning if the lowest held-out loss of a pre-training is above the unigram entropy; else empty."""
     entropy, losses = run.summary.get("unigram_entropy"), run.curve("eval_masked_lm_loss")
     loss = min((value for _, value in losses), default=None)
     if loss is None or not isinstance(entropy, int | float) or loss < entropy:
@@ -186,7 +186,7 @@ _EXTRAS = {"onnx": "onnx", "triton": "onnx", "openvino": "openvino"}  # format -
 
 
 def _use(model: Model, to_format: str, name: str, form: VectorForm | None, examples: Examples | None) -> ReportBlock:
-    """What a reader installs and types: first for the library of the export, then for BERT on Paddle."""
+    """Commands and code for users: first with the library of the export, then with BERT on Paddle."""
     pipeline = HEADS[model.task].pipeline
     example = examples.arguments(pipeline) if examples else _PLACEHOLDERS.get(pipeline, '"TEXT"')
     if model.tokens is not None:
@@ -223,7 +223,7 @@ def _use(model: Model, to_format: str, name: str, form: VectorForm | None, examp
 
 
 def _evaluations(run: RunRecord) -> list[ReportBlock]:
-    """The metrics of the first, the best and the last evaluation; what a damaged record has instead is left out."""
+    """Metrics of the first, the best and the last evaluation; damaged values are left out."""
     names = [name for row in run.held_out[-1:] for name in row if name.startswith("eval_")]
     names = [name for name in names if not name.endswith(NO_METRICS)]
     steps = {row["step"]: "" for row in run.held_out[:1]}

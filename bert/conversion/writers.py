@@ -27,7 +27,7 @@ _SCORES_AS_THEY_ARE = {
 
 
 def write_native(folder: Path, model: Model) -> None:
-    """Our checkpoint without an optimizer; `convert` adds the manifest."""
+    """Write a checkpoint of ours without an optimizer; `convert` adds the manifest."""
     save_file(dict(model.parameters), folder / "bert_paddle.safetensors", metadata={"format": "pd"})
     write_json(folder / "bert_config.json", model.description(model.config))
     if model.labels is not None and len(model.labels) == model.num_outputs():
@@ -38,7 +38,7 @@ def write_native(folder: Path, model: Model) -> None:
 
 
 def write_hugging_face(folder: Path, model: Model) -> None:
-    """config.json, model.safetensors and the tokenizer's files."""
+    """Write config.json, model.safetensors and the tokenizer's files."""
     parameters, config = model.unpadded()
     dialect = tensor_names.DIALECTS["huggingface" if config.has_token_types() else config.model_type]
     place = 1 if model.task == "encoder" else 0  # of the spelling without the prefix
@@ -66,7 +66,7 @@ def write_hugging_face(folder: Path, model: Model) -> None:
 
 
 def _write_sentence_transformers(folder: Path, model: Model, form: VectorForm) -> None:
-    """What sentence-transformers reads beside transformers' files."""
+    """Write the additional files that sentence-transformers reads."""
     modules = {"": "Transformer", "1_Pooling": "Pooling", **({"2_Normalize": "Normalize"} if form.normalize else {})}
     listed = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in modules.items()]
     pooling = {"word_embedding_dimension": model.config.hidden_size}
@@ -88,7 +88,7 @@ def _write_sentence_transformers(folder: Path, model: Model, form: VectorForm) -
 
 
 def write_paddlenlp(folder: Path, model: Model) -> None:
-    """config.json, model_state.pdparams and the tokenizer's files."""
+    """Write config.json, model_state.pdparams and the tokenizer's files."""
     if not model.config.has_token_types():
         name = "no ModernBERT" if model.config.is_modern() else "other names and positions of a RoBERTa"
         raise ConversionError(f"model_type={model.config.model_type}: PaddleNLP 2.8 has {name}; use the format hf")

@@ -67,7 +67,7 @@ def plan_inquiry(
             length = min(mean, config.data.max_seq_length) if mean and len(configs) > 1 else mean
             plans.append(make_plan(config, hardware, price_per_hour=price, mean_padded_length=length))
             rows = rows_of(config, hardware.world_size())
-            texts.append(plan_report(plans[-1], f"{config.stage()} of {config.run.bert_model}", rows))
+            texts.append(plan_report(plans[-1], f"{config.display_name()} of {config.run.bert_model}", rows))
         seconds = [time for plan in plans if (time := plan.seconds()) is not None]
         if len(seconds) == len(plans) > 1:
             disk = f", {gigabytes(sum(plan.disk_bytes for plan in plans))} of checkpoints at most"

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, cast
 
-from bert.command_errors import discard_output
 from bert.exit_codes import BAD_INPUT, OK
 from bert.files import read_json
 from bert.help_parser import wrapped
@@ -17,6 +16,7 @@ from bert.launching.previous_run import kept_start, without_effect
 from bert.pretraining.config import PretrainingConfig
 from bert.reporting.curves import curves_command
 from bert.reporting.results import next_commands, show_figures
+from bert.standard_output import discard_output
 
 
 @dataclass(frozen=True)

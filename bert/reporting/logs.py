@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from bert import MESSAGES
-from bert.command_errors import discard_output
 from bert.files import write_atomically
 from bert.help_parser import WIDTH, wrapped
 from bert.reporting.progress import duration, figure, metrics_line, progress
 from bert.reporting.trackers import TRACKERS
+from bert.standard_output import discard_output
 
 QUIET_STEPS = "BERT_QUIET_STEPS"  # environment variable of the ranks: whoever started them shows the steps
 _FINAL = (("steps", ","), ("final_loss", ".4f"), ("training_sequences_per_second", ",.1f"), ("e2e_train_time", ",.1f"))

@@ -30,8 +30,8 @@ _ROWS = (  # title, key of summary.json, format
 )
 
 _TERMS = (
-    "An update changes the weights once. Losses are in nats, lower is better; the unigram entropy is that of guessing "
-    "by the frequency of words."
+    "An update changes the weights once. Losses are in nats, lower is better. The unigram entropy is the loss of "
+    "guessing by the frequency of words."
 )
 
 

@@ -29,7 +29,7 @@ def checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None:
     newest = None if parent is None else checkpoint_files.newest_valid(parent)
     if newest is None and (step != "auto" or not is_own(source, config)):
         raise CheckpointError(
-            f"from_checkpoint={source} holds no valid checkpoint of {config.stage()}; check the folder, or "
+            f"from_checkpoint={source} holds no valid checkpoint of {config.display_name()}; check the folder, or "
             f"pass --from-checkpoint {config.run.output_dir} --last-step-of-checkpoint auto, which starts afresh when "
             "the run has none yet"
         )
@@ -42,7 +42,7 @@ def checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None:
         )
     if newest is None and parent is not None:
         raise CheckpointError(
-            f"from_checkpoint={source} holds checkpoints of {config.stage()}, none of them valid; nothing was "
+            f"from_checkpoint={source} holds checkpoints of {config.display_name()}, none of them valid; nothing was "
             "overwritten: move the folder away to start afresh"
         )
     return newest

@@ -59,7 +59,7 @@ def load_start(
     if settings.from_checkpoint:
         if (source := checkpoint_to_continue(config)) is not None:
             return _resume(config, source, program, device, progress)
-        logger.info(f"no checkpoint of {config.stage()} in {settings.from_checkpoint} yet")
+        logger.info(f"no checkpoint of {config.display_name()} in {settings.from_checkpoint} yet")
     if (steps := checkpoint_files.list_steps(config.checkpoint_dir())) and not config.run.benchmark:
         raise CheckpointError(
             f"{config.checkpoint_dir()} holds steps {steps} of an earlier run; continue it with --from-checkpoint "

@@ -90,7 +90,7 @@ def _train(
         stop.watch(config.run.output_dir)
     last_step = state.decay.last if state.decay else config.run.max_steps
     if is_trained(config.run, progress.step, state.evaluations.since_best, last_step) and not config.run.benchmark:
-        logger.info(f"{config.stage()} is trained: step {progress.step} of {last_step}")
+        logger.info(f"{config.display_name()} is trained: step {progress.step} of {last_step}")
         is_incomplete = task.finishes or not (config.stage_dir() / "summary.json").exists()
         if not device.collective.any(group.is_main and is_incomplete):
             return exit_codes.OK

@@ -15,7 +15,7 @@ from bert.finetuning.run import RunnableTask
 from bert.finetuning.task import Features, Outputs, Part
 from bert.labels.features import pair_lengths, sentence_features
 from bert.model.reranking import RerankingObjective
-from bert.reporting.comparison import Metrics, verdict
+from bert.reporting.comparison import Metrics, gap_and_margin, verdict
 from bert.samples.collation import MicroBatch, padded_width
 from bert.samples.sample_table import Slices, join_pairs
 from bert.search.fusion import cross_fitted, fitted_weight
@@ -193,12 +193,12 @@ class RerankingTask(RunnableTask):
         return scores
 
     def learn_to_decode(self, features: Features, outputs: Outputs) -> None:
-        """Fit the weight of the scores; 0 if they do not help queries on which no weight was fitted."""
+        """Fit the weight of the scores; it is 0 unless they help, beyond the margin, queries that fitted no weight."""
         examples, scores = features.examples, self.decode(features, outputs)
         lists = (examples.scores, scores, examples.relevant, ~examples.is_candidate)
-        every, deciding = np.arange(len(examples)), "mrr_at_10"
-        gain = _metrics(cross_fitted(*lists), examples)(every)[deciding] - _metrics(lists[0], examples)(every)[deciding]
-        self._form = replace(self._form, weight=fitted_weight(*lists) if gain > 0 else 0.0)
+        weighted, first = _metrics(cross_fitted(*lists), examples), _metrics(examples.scores, examples)
+        gain, margin = gap_and_margin(weighted, first, len(examples))
+        self._form = replace(self._form, weight=fitted_weight(*lists) if gain > margin else 0.0)
 
     def score(self, part: Part, features: Features, predictions: np.ndarray) -> dict[str, float]:
         examples = features.examples

@@ -176,8 +176,25 @@ def test_the_order_is_measured_alone_and_weighted_with_the_first_stage(tmp_path)
     assert figures["eval_reranker_alone_mrr_at_10"] == pytest.approx((1 + 1) / 3)
     # Of each half the other half's weight, 0.5, puts `a` before `b`: (0 + 1.22) / 2 against (1.22 - 1.22) / 2.
     assert figures["eval_mrr_at_10"] == pytest.approx((1 + 1) / 3)
-    assert task.usage().reranking == RerankingForm(0.5, 3)
-    task.learn_to_decode(features, {"logits": -logits})
-    assert task.usage().reranking.weight == 0, "scores that do not help are not used"
+    assert task.usage().reranking == RerankingForm(0.0, 3), "three queries do not decide"
     figures = task.baseline(features, -decoded)
     assert figures["eval_reranker_weight"] == 0 and "Do not use the reranker" in figures["verdict"]
+
+
+def test_the_scores_get_a_weight_where_they_help_beyond_the_margin(tmp_path):
+    """The first stage has the answer third of three, the reranker first, for all queries but one."""
+    config = config_of(tmp_path)
+    rows = [
+        {"query": "a", "candidates": ["b", "c", "d"], "relevant": [False, False, True], "scores": [3, 2.9, 2.8]}
+    ] * 40
+    (tmp_path / "candidates.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = RerankingTask(config)
+    examples = task.read(task.evaluated[0])
+    features = Features(examples, *task.features(examples))
+    logits = np.tile(np.array([[0], [1], [9]], "float32"), (40, 1))
+    logits[:3] = [[9], [1], [0]]
+    task.learn_to_decode(features, {"logits": logits})
+    assert 0.5 < task.usage().reranking.weight <= 1
+    figures = task.baseline(features, task.decode(features, {"logits": logits}))
+    assert "The reranked order is better than the order of the first stage on 40 queries" in figures["verdict"]
+    assert figures["eval_reranker_weight"] == task.usage().reranking.weight

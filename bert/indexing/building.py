@@ -1,0 +1,158 @@
+"""Reads files into an index: those that are new or have changed are encoded, and each part is kept as it is made."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bert.indexing.searcher import index_model, room_of, token_counts
+from bert.inference.trained_model import TrainedModel
+from bert.printable import printable
+from bert.reporting.progress import megabytes, progress
+from bert.search.documents import DocumentReader, NamedInput, PassageCutter, TableColumns, inputs_of
+from bert.search.index import Change, SearchIndex
+from bert.search.manifest import Source, is_index
+from bert.search.segments import Passage
+from data.text.encodings import Decoding
+from data.text.findings import Findings
+
+_PART_PASSAGES, _PART_SECONDS = 4096, 60.0  # that are encoded before they are kept: what a kill may cost
+
+
+@dataclass
+class _Part:
+    """Passages that are encoded together, and the files that they are of."""
+
+    passages: list[Passage] = field(default_factory=list)
+    read: dict[str, Source | None] = field(default_factory=dict)
+    replaced: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a reading of files did, in numbers of passages and files."""
+
+    added: int
+    deleted: int
+    read: int
+    unchanged: int
+    gone: int
+    notes: tuple[str, ...]
+
+    def lines(self, index: SearchIndex) -> list[str]:
+        """For the terminal."""
+        changes = f"{self.read:,} files read, {self.unchanged:,} unchanged"
+        changes += f", {self.gone:,} gone since the last time" if self.gone else ""
+        state = f"{index.folder}: {index.snapshot.num_live:,} passages, {megabytes(index.num_bytes())}"
+        return [*self.notes, f"{changes}: {self.added:,} passages added, {self.deleted:,} deleted", state]
+
+
+def open_index(folder: Path, model: TrainedModel) -> SearchIndex:
+    """The index of a folder, made if there is none. ValueError if another model made it."""
+    wanted = index_model(model)
+    index = SearchIndex(folder) if is_index(folder) else SearchIndex.create(folder, wanted)
+    index.require_model(wanted)
+    return index
+
+
+class IndexBuilder:
+    """Reads files into an index. The index is whole after each part, and the same call continues."""
+
+    def __init__(
+        self, index: SearchIndex, model: TrainedModel, decoding: Decoding, columns: TableColumns | None = None
+    ) -> None:
+        self._index, self._model = index, model
+        self._reader = DocumentReader(decoding, columns or TableColumns(), Findings())
+        count = token_counts(model.tokenizer)
+        self._cutter = PassageCutter(count, room_of(model), decoding.language, self._reader.left_out)
+        self._added = self._deleted = 0
+        self._since = time.monotonic()
+
+    def read(self, paths: Sequence[Path]) -> Summary:
+        """Read files and folders. Files that have changed are read again; those that are gone are deleted."""
+        inputs = inputs_of(paths, self._reader.findings)
+        known = self._index.sources()
+        pending = [source for source in inputs if not _is_done(known.get(source.name), source)]
+        gone = _gone(paths, inputs, known)
+        if gone:
+            self._deleted += self._index.apply(Change(sources=gone, read=dict.fromkeys(gone)))
+        part, total = _Part(), sum(source.state().size for source in pending)
+        cut_before = self._model.num_read, self._model.num_truncated
+        with progress("indexing", total) as meter:
+            for source in pending:
+                size = source.state().size
+                left = size
+                for num_bytes in self._read_file(source, known.get(source.name), part):
+                    step = min(left, num_bytes)
+                    meter.update(step)
+                    left -= step
+                    meter.set_postfix_str(self._state(), refresh=False)
+                meter.update(left)
+            self._keep(part)
+        notes = (*_notes(self._reader), *filter(None, [self._model.cut_texts(*cut_before)]))
+        return Summary(self._added, self._deleted, len(pending), len(inputs) - len(pending), len(gone), notes)
+
+    def _state(self) -> str:
+        return f"{self._index.snapshot.num_live:,} passages, {megabytes(self._index.num_bytes())}"
+
+    def _read_file(self, source: NamedInput, before: Source | None, part: _Part) -> Iterator[int]:
+        """Read a file to its end; yields the bytes of text that were read."""
+        state = source.state()
+        done = before.documents if before is not None and state.is_of(before) else 0
+        if before is not None and not done:
+            part.replaced.append(source.name)
+        number = 0
+        for number, document in enumerate(self._reader.documents(source), start=1):
+            found = self._cutter.passages(document)  # also of what is kept, so that equal texts are known
+            if number <= done:
+                continue
+            part.passages += found
+            part.read[source.name] = replace(state, documents=number, is_whole=False)
+            if len(part.passages) >= _PART_PASSAGES or time.monotonic() - self._since > _PART_SECONDS:
+                self._keep(part)
+            yield len(document.text.encode(errors="replace"))
+        part.read[source.name] = replace(state, documents=number)
+
+    def _keep(self, part: _Part) -> None:
+        """Encode a part and put it into the index; the part is empty then."""
+        if not (part.passages or part.read or part.replaced):
+            return
+        vectors = self._model.encode([passage.text for passage in part.passages])
+        change = Change([*part.passages], vectors, sources=[*part.replaced], read=dict(part.read))
+        self._deleted += self._index.apply(change)
+        self._added += len(part.passages)
+        part.passages.clear()
+        part.read.clear()
+        part.replaced.clear()
+        self._since = time.monotonic()
+
+
+def _is_done(known: Source | None, source: NamedInput) -> bool:
+    return known is not None and known.is_whole and source.state().is_of(known)
+
+
+def _gone(paths: Sequence[Path], inputs: Sequence[NamedInput], known: dict[str, Source]) -> list[str]:
+    """The names of files that were read from these folders and are not there any more."""
+    names, folders = {source.name for source in inputs}, [path.resolve() for path in paths if path.is_dir()]
+    return [
+        name
+        for name, source in known.items()
+        if name not in names and any(Path(source.path).is_relative_to(folder) for folder in folders)
+    ]
+
+
+def _notes(reader: DocumentReader) -> list[str]:
+    """What is not in the index, and what is unusual about the files."""
+    findings = reader.findings
+    left_out = [f"left out: {line}" for line in (*findings.left_out[:3], *findings.problems[:3])]
+    if (more := len(findings.left_out) + findings.counts["bad rows"] - len(left_out)) > 0:
+        left_out.append(f"left out: {more:,} files and rows more")
+    guessed = [f"text of {guess}" for guess in findings.guessed[:3]]
+    return [*guessed, *findings.encoding_lines(), *findings.row_lines(), *left_out, *reader.left_out.lines()]
+
+
+def print_notes(lines: Sequence[str]) -> None:
+    """On standard error, one line each."""
+    for line in lines:
+        print(printable(line), file=sys.stderr)

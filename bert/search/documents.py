@@ -1,0 +1,259 @@
+"""Reads the documents of files for an index: texts with their places, and the columns of tables to filter by."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bert.files import shown
+from bert.printable import printable
+from bert.search.manifest import Source
+from bert.search.passages import TokenCounts, passages
+from bert.search.segments import Passage, Value
+from data.text.columns import TableForm, TextColumn, is_blank
+from data.text.compression import DamagedError
+from data.text.encodings import Decoding
+from data.text.file_formats import SOURCE_TEXT, Input
+from data.text.findings import Findings
+from data.text.inputs import list_inputs
+from data.text.readers import Piece, Reading, read_pieces
+from data.text.tables import KINDS, open_table
+from data.text.text_check import NotTextError
+
+_WITH_LINES = ("txt", "log", "code", "srt")  # text as it is in the file
+_ID = "id"  # the usual name of the column of ids
+_MOST_COLUMNS = 64
+_NAMED = 3  # examples of what is left out
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text of a file.
+
+    Attributes:
+        line: where it begins; None if its passages have no lines of the file.
+        is_row: a row of a table, whose line is that of all its passages.
+        has_id: whether the id is the user's own.
+    """
+
+    id: str
+    text: str
+    source: str
+    line: int | None = None
+    is_row: bool = False
+    has_id: bool = False
+    columns: dict[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """The columns of tables: of the text, of the ids, and those to keep; None: by their usual names, or all."""
+
+    text: str | None = None
+    id: str | None = None
+    kept: tuple[str, ...] | None = None
+
+
+@dataclass
+class LeftOut:
+    """What is not in the index, counted, with the first examples."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, reason: str, example: str) -> None:
+        self.counts[reason] += 1
+        if len(named := self.examples.setdefault(reason, [])) < _NAMED:
+            named.append(printable(example))
+
+    def lines(self) -> list[str]:
+        """A line for each reason."""
+        found = sorted(self.counts.items())
+        return [f"left out: {reason}: {number:,} ({'; '.join(self.examples[reason])})" for reason, number in found]
+
+
+@dataclass(frozen=True)
+class NamedInput:
+    """A file to read, and its name in the index."""
+
+    name: str
+    input: Input
+
+    def state(self) -> Source:
+        """What is known of the file now."""
+        stat = self.input.path.stat()
+        return Source(str(self.input.path.resolve()), stat.st_size, stat.st_mtime_ns)
+
+
+def inputs_of(paths: Sequence[Path], findings: Findings) -> list[NamedInput]:
+    """The files, also those below folders: named by their path from the folder that was named, with its own name.
+
+    Raises:
+        ValueError: there is no such file, none can be read, or two have one name.
+    """
+    found: dict[str, Input] = {}
+    for path in paths:
+        for source in list_inputs([path], "auto", findings, flag="text"):
+            name = path.name if source.path == path else shown(Path(path.resolve().name, source.path.relative_to(path)))
+            other = found.setdefault(name, source)
+            if other.path.resolve() != source.path.resolve():
+                raise ValueError(
+                    f"{shown(other.path)} and {shown(source.path)} have one name, {name}; name the folder that has both"
+                )
+    return [NamedInput(name, source) for name, source in found.items()]
+
+
+class DocumentReader:
+    """Reads files of all formats.
+
+    Attributes:
+        findings, left_out: what is unusual, and what is not read; complete after the last document.
+    """
+
+    def __init__(self, decoding: Decoding, columns: TableColumns, findings: Findings) -> None:
+        self._decoding, self._columns = decoding, columns
+        self.findings, self.left_out = findings, LeftOut()
+
+    def documents(self, source: NamedInput) -> Iterator[Document]:
+        """The documents of a file, in order. ValueError if a file that was named itself cannot be read."""
+        number = 0
+        try:
+            found = self._rows(source) if source.input.kind in KINDS else self._texts(source)
+            for document in found:
+                number += 1
+                yield document
+        except (NotTextError, DamagedError) as error:
+            self.findings.refuse(source.input, error, number)
+
+    def _texts(self, source: NamedInput) -> Iterator[Document]:
+        """The documents of a file of text; of most files there is one."""
+        reading = Reading(self._decoding.language, self._decoding.encoding)
+        has_lines, parts = source.input.kind in _WITH_LINES, list[Piece]()
+        for piece in read_pieces(source.input, reading, self.findings):
+            parts.append(piece)
+            if not piece.ends:
+                continue
+            text = "".join(part.text for part in parts)
+            parts.clear()
+            identifier = piece.id
+            if source.input.kind != SOURCE_TEXT:  # whose lines begin with an id
+                identifier = source.name + piece.id.removeprefix(source.input.name)
+            yield Document(identifier, text, source.name, 1 if has_lines else None)
+
+    def _rows(self, source: NamedInput) -> Iterator[Document]:
+        """The rows of a table."""
+        text_column = TextColumn(self._columns.text)
+        form = TableForm(None, self._decoding.header, "cells", text=text_column, flags="--text-column")
+        table = open_table(source.input, form, self.findings, self._decoding.encoding, self._decoding.language)
+        is_noted = False
+        for number, values, problem in table.rows:
+            if text_column.guess is not None and not is_noted:
+                self.findings.guess(source.input.path, text_column.guess, text_column.unused)
+                is_noted = True
+            row = values or {}
+            name, text = text_column.value(row)
+            if not problem and not isinstance(text, str):
+                problem = f"field {name!r} holds {'no text' if text is None else f'a {type(text).__name__}'}"
+            if problem:
+                self.findings.bad_row(source.input.path, number, problem)
+                continue
+            own_id = self._id(row, source, number)
+            others = {key: value for key, value in row.items() if key not in (name, own_id and own_id[0])}
+            yield Document(
+                own_id[1] if own_id else f"{source.name}:{number}",
+                text,
+                source.name,
+                number,
+                is_row=True,
+                has_id=own_id is not None,
+                columns=self._values(others, source, number),
+            )
+
+    def _id(self, row: dict[str, Any], source: NamedInput, number: int) -> tuple[str, str] | None:
+        """The column of ids and the id of a row, if it has one."""
+        column = self._columns.id or _ID
+        if column not in row:
+            if self._columns.id:
+                raise NotTextError(f"has no column {column!r}, only {list(row)[:20]}; correct --id-column")
+            return None
+        value = row[column]
+        if is_blank(value) or not isinstance(value, str | int | float):
+            self.left_out.add(
+                "ids that are empty or no text; the row's number stands for it", f"{source.name}:{number}"
+            )
+            return None
+        return column, str(value)
+
+    def _values(self, row: dict[Any, Any], source: NamedInput, number: int) -> dict[str, Value]:
+        """The columns to filter by: single values of the columns that are kept."""
+        kept = self._columns.kept
+        if (
+            kept is not None
+            and (missing := [name for name in kept if name not in row])
+            and source.input.kind not in ("json", "jsonl")
+        ):
+            raise NotTextError(f"has no column {missing[0]!r}, only {list(row)[:20]}; correct --columns")
+        values: dict[str, Value] = {}
+        for name, value in row.items():
+            if (kept is not None and name not in kept) or is_blank(value):
+                continue
+            if isinstance(value, str | int | float | bool):
+                values[str(name)] = value
+            elif hasattr(value, "isoformat"):  # a date of Parquet or Excel
+                values[str(name)] = value.isoformat()
+            else:
+                self.left_out.add("values to filter by that are lists or objects", f"{source.name}:{number}, {name!r}")
+        if len(values) > _MOST_COLUMNS:
+            raise NotTextError(
+                f"has {len(values)} columns besides its text; name at most {_MOST_COLUMNS} with --columns"
+            )
+        return values
+
+
+class PassageCutter:
+    """Makes the passages of documents; each text of a file once.
+
+    Args:
+        count: tokens of texts.
+        room: tokens that the model reads of a passage.
+    Attributes:
+        left_out: what is not in the index.
+    """
+
+    def __init__(self, count: TokenCounts, room: int, language: str, left_out: LeftOut) -> None:
+        self._count, self._room, self._language, self.left_out = count, room, language, left_out
+        self._source, self._texts, self._ids = "", set[int](), set[int]()
+
+    def passages(self, document: Document) -> list[Passage]:
+        """The passages of a document; none of one that has no text, or that its file has a second time."""
+        if document.source != self._source:
+            self._source, self._texts, self._ids = document.source, set(), set()
+        text, place = document.text.replace("\0", ""), document.id
+        identity = hash(document.id)
+        if identity in self._ids:
+            self.left_out.add("rows with the id of an earlier row", f"{document.source}: {place}")
+            return []
+        self._ids.add(identity)
+        found, line, counted = list[Passage](), document.line, 0
+        for part in passages(
+            text, self._count, self._room, self._language, by_line=line is not None and not document.is_row
+        ):
+            piece = text[part.start : part.end]
+            if line is not None and not document.is_row:
+                line, counted = line + text.count("\n", counted, part.start), part.start
+            if not document.has_id and self._is_known(piece, document):
+                self.left_out.add("texts that their file has before", f"{document.source}: {piece[:40]}")
+                continue
+            number = len(found)
+            found.append(Passage(document.id, piece, number, document.source, line, document.columns))
+        if not found and not text.strip():
+            self.left_out.add("documents without text", place)
+        return found
+
+    def _is_known(self, text: str, document: Document) -> bool:
+        """Whether the file has the text already, with the same values of its columns."""
+        key = hash((text, *sorted((name, str(value)) for name, value in document.columns.items())))
+        is_known = key in self._texts
+        self._texts.add(key)
+        return is_known

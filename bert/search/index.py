@@ -1,0 +1,234 @@
+"""A kept index: a folder of segments, and a manifest that says which of them count.
+
+manifest.json        format, generation, model, number of passages, segments
+sources-N.json       the files that were read: path, size and time of change
+mean.npy             of a model that was not trained for search: the mean of the vectors, which is taken from them
+segment-*            see bert/search/segments.py
+
+Every change writes new files, flushes them to the disk, and then replaces the manifest. A process that is killed leaves
+the old index or the new one; files that no manifest names are removed at the next change or the next start. Several
+processes may have the index open: a change takes the lock of the folder, and a search reads a new manifest first.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+
+import numpy as np
+
+from bert.arrays.vectors import unit
+from bert.files import atomic_path, only_writer, read_json, write_atomically
+from bert.search.manifest import MANIFEST, MEAN, IndexModel, Manifest, Source, read_manifest, write_manifest
+from bert.search.segments import Passage, Segment, write_deleted, write_joined, write_segment
+from bert.search.snapshot import Snapshot
+
+_OWN_FILES = ("segment-*", "sources-*.json", MEAN, ".*.tmp")
+_MANY, _LARGEST = 8, 1 << 18  # segments of nearly one size that are joined; passages of the largest
+
+
+@dataclass
+class Change:
+    """What one change does: it deletes first, then adds.
+
+    Attributes:
+        vectors: float32 [passages, width].
+        ids, sources: whose passages are deleted. Passages with the ids of those that are added are too.
+        read: the files that are read then, by name; None: one that is gone.
+    """
+
+    passages: Sequence[Passage] = ()
+    vectors: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    ids: Sequence[str] = ()
+    sources: Sequence[str] = ()
+    read: Mapping[str, Source | None] = field(default_factory=dict)
+
+
+class SearchIndex:
+    """An open index.
+
+    Attributes:
+        snapshot: the passages as they are now.
+    """
+
+    snapshot: Snapshot
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._stamp: tuple[int, int] | None = None
+        self.refresh()
+        with suppress(ValueError), only_writer(folder):  # another process that writes will do it
+            self._remove_unnamed()
+
+    @classmethod
+    def create(cls, folder: Path, model: IndexModel) -> "SearchIndex":
+        """A new index without passages. ValueError if the folder has other files."""
+        folder.mkdir(parents=True, exist_ok=True)
+        with only_writer(folder):
+            if (folder / MANIFEST).exists():
+                raise ValueError(f"{folder} is an index already; name another folder")
+            if others := sorted(path.name for path in folder.iterdir() if not path.name.endswith(".tmp")):
+                raise ValueError(f"{folder} has files that are no index ({others[0]}); name a new folder")
+            write_manifest(folder, Manifest(model))
+        return cls(folder)
+
+    @property
+    def model(self) -> IndexModel:
+        return self._manifest.model
+
+    @property
+    def generation(self) -> int:
+        """The number of changes so far."""
+        return self._manifest.generation
+
+    def num_bytes(self) -> int:
+        """The size of the files that count."""
+        names = self._manifest.files(self.snapshot.segments)
+        return sum((self.folder / name).stat().st_size for name in names if (self.folder / name).exists())
+
+    def require_model(self, model: IndexModel) -> None:
+        """ValueError if the vectors were made by another model, or of other lengths of text."""
+        if self.model == replace(model, name=self.model.name):
+            return
+        if self.model.fingerprint != model.fingerprint:
+            different = f"its vectors were made by {self.model.name} (or that model has changed), not by {model.name}"
+        else:
+            names = [one.name for one in fields(model) if getattr(self.model, one.name) != getattr(model, one.name)]
+            different = ", ".join(f"{name}={getattr(self.model, name)}, not {getattr(model, name)}" for name in names)
+        raise ValueError(f"{self.folder}: {different}; name that model, or make an index in another folder")
+
+    def refresh(self) -> Snapshot:
+        """The passages as the folder has them now, also if another process has changed them."""
+        path = self.folder / MANIFEST
+        for attempt in range(10):
+            try:
+                stat = path.stat()
+                stamp = stat.st_ino, stat.st_mtime_ns
+                if stamp != self._stamp:
+                    self._open(read_manifest(path))
+                    self._stamp = stamp
+                return self.snapshot
+            except FileNotFoundError:  # a segment that was joined with others since the manifest was read
+                if attempt == 9 or not path.exists():
+                    raise ValueError(f"{self.folder} is no whole index; make it with --output {self.folder}") from None
+        raise AssertionError
+
+    def _open(self, manifest: Manifest) -> None:
+        known = {segment.name: segment for segment in self.snapshot.segments} if self._stamp else {}
+        segments = []
+        for name, deleted in manifest.segments:
+            segment = known.get(name) or Segment(self.folder, name, manifest.model.width)
+            segments.append(segment.with_deleted(deleted))
+        self._manifest, self.snapshot = manifest, Snapshot(segments)
+
+    def sources(self) -> dict[str, Source]:
+        """The files that were read, by name."""
+        if not self._manifest.sources:
+            return {}
+        return {name: Source(**values) for name, values in read_json(self.folder / self._manifest.sources).items()}
+
+    def units(self, vectors: np.ndarray) -> np.ndarray:
+        """Vectors of the model with length 1, float32 [n, width], as the index compares them."""
+        mean = np.load(self.folder / MEAN) if (self.folder / MEAN).exists() else 0
+        return unit(vectors - mean).astype(np.float32)
+
+    def _with_mean(self, vectors: np.ndarray) -> Manifest:
+        """Keep the mean of the first vectors, which is taken from all."""
+        with atomic_path(self.folder / MEAN) as temporary, open(temporary, "wb") as file:
+            np.save(file, vectors.mean(0, dtype=np.float64).astype(np.float32))
+        return replace(self._manifest, has_mean=True)
+
+    def unknown_ids(self, ids: Sequence[str]) -> list[str]:
+        """Those of some ids that no passage has, deleted ones left aside."""
+        snapshot = self.refresh()
+        masks = snapshot.having_ids(ids)
+        known = set[str]()
+        for segment, mask in zip(snapshot.segments, masks, strict=True):
+            known |= {*segment.column("id").filter(mask & segment.live).to_pylist()}
+        return [one for one in ids if one not in known]
+
+    def apply(self, change: Change) -> int:
+        """Make a change; it is on the disk when this returns the number of passages that were deleted.
+
+        Raises:
+            ValueError: another process has written to the index for two seconds.
+        """
+        with self._changing():
+            number, deleted = self._manifest.generation + 1, 0
+            ids = list(dict.fromkeys([*change.ids, *(passage.id for passage in change.passages)]))
+            segments = list[Segment]()
+            by_id, by_source = self.snapshot.having_ids(ids), self.snapshot.of_sources(change.sources)
+            for segment, *masks in zip(self.snapshot.segments, by_id, by_source, strict=True):
+                live = segment.live & ~masks[0] & ~masks[1]
+                fewer = int(segment.live.sum() - live.sum())
+                deleted += fewer
+                if fewer and live.any():
+                    segment = segment.with_deleted(write_deleted(self.folder, segment, live, number))
+                segments += [segment] if live.any() else []
+            manifest = self._manifest
+            if change.passages:
+                if self.model.is_centred and not manifest.has_mean:
+                    manifest = self._with_mean(change.vectors)
+                write_segment(self.folder, f"{number:06d}", change.passages, self.units(change.vectors))
+                segments.append(Segment(self.folder, f"{number:06d}", self.model.width))
+            if change.read:
+                manifest = replace(manifest, sources=self._write_sources(change.read, number))
+            if change.passages or change.read or deleted:
+                self._replace(manifest, segments)
+            if change.passages:
+                self._join_small()
+        return deleted
+
+    def _write_sources(self, read: Mapping[str, Source | None], number: int) -> str:
+        sources = {**self.sources(), **read}
+        content = {name: asdict(source) for name, source in sources.items() if source is not None}
+        write_atomically(self.folder / f"sources-{number:06d}.json", json.dumps(content, ensure_ascii=False).encode())
+        return f"sources-{number:06d}.json"
+
+    def _join_small(self) -> None:
+        """Join segments of nearly one size if they are many, so that there are never more than some dozens."""
+        while group := _group_to_join([int(segment.live.sum()) for segment in self.snapshot.segments]):
+            segments, number = self.snapshot.segments, self._manifest.generation + 1
+            write_joined(self.folder, f"{number:06d}", [segments[place] for place in group])
+            joined = Segment(self.folder, f"{number:06d}", self.model.width)
+            others = [segment for place, segment in enumerate(segments) if place not in group]
+            self._replace(self._manifest, [*others[: group[0]], joined, *others[group[0] :]])
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with only_writer(self.folder):
+            self.refresh()
+            yield
+
+    def _replace(self, manifest: Manifest, segments: Sequence[Segment]) -> None:
+        """Replace the manifest, whose files are all written; then remove those that it does not name."""
+        names = tuple((segment.name, segment.deleted) for segment in segments)
+        number = sum(int(segment.live.sum()) for segment in segments)
+        manifest = replace(manifest, generation=manifest.generation + 1, segments=names, num_passages=number)
+        write_manifest(self.folder, manifest)
+        self._manifest, self.snapshot = manifest, Snapshot(segments)
+        stat = (self.folder / MANIFEST).stat()
+        self._stamp = stat.st_ino, stat.st_mtime_ns
+        self._remove_unnamed()
+
+    def _remove_unnamed(self) -> None:
+        """Remove files of ours that the manifest does not name. The caller has the lock."""
+        self.refresh()
+        named = self._manifest.files(self.snapshot.segments)
+        for pattern in _OWN_FILES:
+            for path in self.folder.glob(pattern):
+                if path.name not in named:
+                    path.unlink(missing_ok=True)
+
+
+def _group_to_join(sizes: Sequence[int]) -> list[int]:
+    """The places of `_MANY` segments of one class of size, each class eight times the size of the last; or none."""
+    classes: dict[int, list[int]] = {}
+    for place, size in enumerate(sizes):
+        classes.setdefault((size.bit_length() - 1) // 3, []).append(place)
+    for places in classes.values():
+        group = places[:_MANY]
+        if len(group) == _MANY and sum(sizes[place] for place in group) <= _LARGEST:
+            return group
+    return []

@@ -1,0 +1,82 @@
+"""The manifest of an index: which files count, whose vectors they have, and which files were read into it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bert.files import json_of, sync, write_atomically
+from bert.search.segments import Segment
+
+MANIFEST, FORMAT = "manifest.json", 1
+MEAN = "mean.npy"
+
+
+@dataclass(frozen=True)
+class IndexModel:
+    """What made the vectors of an index; another model's have nothing to do with them."""
+
+    name: str
+    fingerprint: str
+    max_seq_length: int
+    width: int
+    query_prefix: str = ""
+    passage_prefix: str = ""
+    is_centred: bool = False  # it was not trained for search: vectors are compared without their mean
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that was read: its path, size and time of change, and how many of its documents are in the index."""
+
+    path: str
+    size: int
+    changed: int  # in nanoseconds
+    documents: int = 0
+    is_whole: bool = True
+
+    def is_of(self, other: "Source | None") -> bool:
+        """Whether the other is of the same state of the file."""
+        return other is not None and (self.size, self.changed) == (other.size, other.changed)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    model: IndexModel
+    generation: int = 0
+    num_passages: int = 0
+    segments: tuple[tuple[str, str], ...] = ()  # names, and their files of deletions
+    sources: str = ""  # the file of sources
+    has_mean: bool = False
+    format: int = FORMAT
+
+    def files(self, segments: Sequence[Segment]) -> set[str]:
+        """The files that count."""
+        named = {name for segment in segments for name in segment.files()}
+        return named | ({self.sources} if self.sources else set()) | ({MEAN} if self.has_mean else set())
+
+
+def is_index(path: Path) -> bool:
+    """Whether a path is the folder of an index."""
+    return (path / MANIFEST).is_file()
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    sync(folder)  # the names of the new files
+    content = json.dumps(asdict(manifest), ensure_ascii=False, indent=1) + "\n"
+    write_atomically(folder / MANIFEST, content.encode())
+    sync(folder)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """ValueError if it is damaged or of a later format."""
+    content = path.read_bytes()
+    try:
+        values: dict[str, Any] = json_of(content)
+        if (form := values.get("format", FORMAT)) != FORMAT:
+            raise ValueError(f"its format is {form}, not {FORMAT}")
+        segments = tuple((str(name), str(deleted)) for name, deleted in values["segments"])
+        return Manifest(**{**values, "segments": segments, "model": IndexModel(**values["model"])})
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read ({error}); make the index again") from None

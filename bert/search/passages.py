@@ -1,0 +1,112 @@
+"""Cuts a document into passages of whole paragraphs that a model reads to their ends."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from data.text.sentences import last_start, split_sentences
+
+JOINED_TOKENS = 128  # of paragraphs that become one passage
+_PARAGRAPH = re.compile(r"\S(?:.*?\S)??(?=\s*?\n[ \t\r]*(?:\n|\Z)|\s*\Z)", re.DOTALL)
+_LINE = re.compile(r"\S(?:.*\S)?")
+_MOST_HEADING_WORDS = 15
+TokenCounts = Callable[[Sequence[str]], Sequence[int]]  # the tokens of each text
+
+
+class Part(NamedTuple):
+    """Characters of a text, from `start` to `end`, and their tokens."""
+
+    start: int
+    end: int
+    tokens: int
+
+
+def passages(text: str, count: TokenCounts, room: int, language: str, by_line: bool = False) -> Iterator[Part]:
+    """The passages of a text, in order; only white space is left out.
+
+    Paragraphs are joined up to 128 tokens, a heading also with what follows it. A paragraph that is longer than the
+    model reads is cut between sentences, a sentence that is longer between words.
+
+    Args:
+        count: tokens of texts, without those that the model adds.
+        room: tokens that the model reads of a passage.
+        by_line: whether each line of a text without an empty line is a passage, as in a list of questions.
+    """
+    found = [match.span() for match in _PARAGRAPH.finditer(text)]
+    is_list = by_line and len(found) == 1
+    if is_list:
+        found = [match.span() for match in _LINE.finditer(text)]
+    pieces = [text[start:end] for start, end in found]
+    parts = list[Part]()
+    for (start, end), tokens in zip(found, count(pieces), strict=True):
+        if tokens <= room:
+            parts.append(Part(start, end, int(tokens)))
+        else:
+            parts += _cut(text, start, end, count, room, language)
+    yield from parts if is_list else _joined(text, parts, min(room, JOINED_TOKENS), room)
+
+
+def _joined(text: str, parts: Sequence[Part], enough: int, room: int) -> Iterator[Part]:
+    """Neighbouring parts as one, while they have at most `enough` tokens, after a heading at most `room`."""
+    current: Part | None = None
+    for part in parts:
+        if current is not None:
+            tokens = current.tokens + part.tokens
+            limit = room if _is_heading(text[current.start : current.end]) else enough
+            if tokens <= limit and not (_is_heading(text[part.start : part.end]) and 2 * current.tokens > enough):
+                current = Part(current.start, part.end, tokens)
+                continue
+            yield current
+        current = part
+    if current is not None:
+        yield current
+
+
+def _is_heading(text: str) -> bool:
+    """Whether a paragraph is one short line that ends without a stop."""
+    return "\n" not in text and len(text.split()) <= _MOST_HEADING_WORDS and text[-1] not in ".!:;,\u3002"
+
+
+def _cut(text: str, start: int, end: int, count: TokenCounts, room: int, language: str) -> Iterator[Part]:
+    """A long paragraph in parts that fit: its sentences joined, and long sentences in parts."""
+    sentences = list[Part]()
+    pieces = split_sentences(text[start:end], language, Counter())
+    for piece, tokens in zip(pieces, count(pieces), strict=True):
+        stop = start + len(piece)
+        if tokens <= room:
+            sentences.append(Part(start, stop, int(tokens)))
+        else:
+            sentences += _halves(text, start, stop, count, room)
+        start = stop
+    for part in _fitting(sentences, room):
+        piece = text[part.start : part.end]
+        begin = part.start + len(piece) - len(piece.lstrip())
+        if piece.strip():
+            yield Part(begin, part.start + len(piece.rstrip()), part.tokens)
+
+
+def _halves(text: str, start: int, end: int, count: TokenCounts, room: int) -> Iterator[Part]:
+    """A long sentence cut between words into parts that fit; in the middle of a word that is too long itself."""
+    tokens = int(count([text[start:end]])[0])
+    if tokens <= room or end - start < 2:
+        yield Part(start, end, tokens)
+        return
+    middle = (start + end) // 2
+    place = last_start(text, start + (end - start) // 4, middle)
+    yield from _halves(text, start, place, count, room)
+    yield from _halves(text, place, end, count, room)
+
+
+def _fitting(parts: Sequence[Part], room: int) -> Iterator[Part]:
+    """Neighbouring parts as one, while they fit."""
+    current: Part | None = None
+    for part in parts:
+        if current is not None and current.tokens + part.tokens <= room:
+            current = Part(current.start, part.end, current.tokens + part.tokens)
+            continue
+        if current is not None:
+            yield current
+        current = part
+    if current is not None:
+        yield current
