@@ -91,11 +91,9 @@ class GroupTable(FeatureTable):
         cls_id, sep_id, separators = self.special_ids
         lengths = self.lengths()
         kept = pair_lengths(lengths[firsts], lengths[seconds], self.max_seq_length - 2 - separators)
-        slices = [
-            Slices(self.input_ids, self.offsets[texts], size)
-            for texts, size in zip((firsts, seconds), kept, strict=True)
-        ]
-        input_ids, offsets = join_pairs(*slices, cls_id, sep_id, separators=separators)
+        first = Slices(self.input_ids, self.offsets[firsts], kept[0])
+        second = Slices(self.input_ids, self.offsets[seconds], kept[1])
+        input_ids, offsets = join_pairs(first, second, cls_id, sep_id, separators=separators)
         return FeatureTable(
             input_ids, offsets, kept[0] + 1 + separators, pad_id=self.pad_id, second_type=self.second_type
         )
@@ -163,21 +161,21 @@ class RerankingTask(RunnableTask):
         numbers: dict[str, int] = {}
         codes = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
         input_ids, offsets = self._tokenizer.encode_texts([*numbers])
-        pairs, vocabulary = len(examples), self.vocabulary
+        number, vocabulary = len(examples), self.vocabulary
         table = GroupTable(
             input_ids,
             offsets,
             pad_id=vocabulary.id_of("[PAD]"),
             second_type=vocabulary.second_type(),
-            queries=codes[:pairs],
-            passages=codes[pairs : 2 * pairs],
-            negatives=codes[2 * pairs :],
+            queries=codes[:number],
+            passages=codes[number : 2 * number],
+            negatives=codes[2 * number :],
             negative_offsets=offsets_of([len(texts) for texts in examples.negatives]),
             group_size=1 + self._config.data.num_negatives,
             max_seq_length=most,
             special_ids=(vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]"), vocabulary.pair_separators()),
         )
-        return table, {"pairs": pairs, "texts": len(numbers), "negatives": len(table.negatives)}
+        return table, {"pairs": number, "texts": len(numbers), "negatives": len(table.negatives)}
 
     def describe(self, path: Path, counts: Mapping[str, int]) -> list[str]:
         if "negatives" not in counts:
@@ -217,8 +215,8 @@ class RerankingTask(RunnableTask):
         first = _metrics(examples.scores, examples)
         weighted = _metrics(cross_fitted(examples.scores, predictions, examples.relevant, padding), examples)
         number, depth, weight = len(examples), examples.scores.shape[1], self._form.weight
-        options = {"unit": "queries", "remedy": _REMEDY, "model": "The reranked order"}
-        sentence = verdict("the order of the first stage", weighted, first, number, **options)
+        name, model = "the order of the first stage", "The reranked order"
+        sentence = verdict(name, weighted, first, number, unit="queries", remedy=_REMEDY, model=model)
         use = f"The first {depth} hits are sorted with a weight of {weight:g} for the reranker."
         if weight == 0:
             use = "Do not use the reranker: its weight is 0, so the order of the first stage is kept."
