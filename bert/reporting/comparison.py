@@ -52,6 +52,7 @@ def verdict(
 
     Args:
         name: of the method, such as "the character baseline".
+        remedy: what may help a model that is not better; empty: nothing is said.
         groups: a value for each row, [rows]; None: each row is one.
         resamples: of the bootstrap.
     """
@@ -65,4 +66,4 @@ def verdict(
     wide = f" +- {margin:.3f}" if number > 1 else ", which one group does not decide"
     figures = ", ".join(f"{metric.replace('_', ' ')} {mine[metric]:.3f} against {other[metric]:.3f}" for metric in mine)
     sentence = f"{model} {relation} {name} on {where}: {figures} ({gap:+.3f}{wide})."
-    return sentence if gap > margin or mine[decisive] == 1 else f"{sentence} {remedy}."
+    return sentence if gap > margin or mine[decisive] == 1 or not remedy else f"{sentence} {remedy}."

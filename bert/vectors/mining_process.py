@@ -29,12 +29,13 @@ from bert.reporting.progress import progress
 from bert.runtime.hardware import use_cores
 from bert.search.fusion import cross_fitted
 from bert.search.words import WordIndex
+from bert.vectors.measures import relevance, scored, searched
 from bert.vectors.mined_files import CANDIDATES, MINED, NEGATIVES, write_lines, write_negatives
 from bert.vectors.mining import MinedNegatives, different_queries, drawn, mine
 from bert.vectors.mining_rule import MiningRule
 from bert.vectors.pairs import SCORED
 from bert.vectors.settings import VectorConfig
-from bert.vectors.task import VectorTask, relevance, scored, searched
+from bert.vectors.task import VectorTask
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,10 +7,10 @@ import pytest
 
 from bert.search.words import WordIndex
 from bert.vectors import mining
+from bert.vectors.measures import searched
 from bert.vectors.mining import different_queries, mine
 from bert.vectors.mining_rule import MiningRule
 from bert.vectors.pairs import cleaned
-from bert.vectors.task import searched
 from tests.references.mining import mined
 
 WIDTH = 5
