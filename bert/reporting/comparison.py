@@ -1,4 +1,4 @@
-"""The verdict on a trained model beside a plain method, on the same rows."""
+"""The verdict of a comparison between a trained model and a baseline on the same rows."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ def verdict(
     model: str = "This model",
     resamples: int = 200,
 ) -> str:
-    """A sentence that says whether a model is better than a plain method, by the last metric, of which more is better.
+    """A sentence that says whether a model beats a baseline, by the last metric (larger is better).
 
     The margin, of 95%, is that of a paired bootstrap over rows, or over groups of rows. It is wider if these are few
     (Student's t), and at least 3 / rows, the share that so many rows may miss (the rule of three). One group
