@@ -76,13 +76,16 @@ class VectorConfig(FineTuningConfig):
     """The settings of a training of vectors for search."""
 
     sample_name: ClassVar[str] = "pairs"
-    sequences_a_sample: ClassVar[int] = 2
     example_words: ClassVar[tuple[str, ...]] = ("--nearest", "YOUR QUESTION", "--in", "YOUR.txt")
 
     data: VectorDataSettings
 
     def stage(self) -> str:
         return "vectors"
+
+    @property
+    def sequences_a_sample(self) -> int:
+        return 2
 
     def form(self) -> VectorForm:
         data, halves = self.data, [self.model.hidden_size >> shift for shift in range(1, 16)]
