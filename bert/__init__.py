@@ -19,7 +19,7 @@ MESSAGES = logging.getLogger(__name__)  # the parent of all our loggers
 
 
 class _Warnings(logging.Handler):
-    """Shows warnings on standard error in every process, unless it shows the messages itself or logs elsewhere."""
+    """Prints warnings on standard error in a process that has set up no logging of its own."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if MESSAGES.handlers == [self] and not logging.getLogger().handlers:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK, Failure
 from bert.files import read_json, write_atomically
-from bert.inference.given_texts import list_of_texts, one_text, refuse_nothing, whole_number
+from bert.inference.given_texts import checked_texts, list_of_texts, one_text, refuse_nothing, whole_number
 from bert.inference.records import flat, free_name
 from bert.interpreter import COMMANDS, isolated_environment
 from bert.launching.processes import flags_of
@@ -52,6 +52,7 @@ __all__ = [
     "predict",
     "pretrain",
     "report",
+    "rerank",
     "serve",
 ]
 _READY = re.compile(r"(http://\S+) is ready: ")
@@ -128,6 +129,24 @@ def fill_mask(model: str | Path | TrainedModel, text: str, top_k: int = 5) -> li
     return _loaded(model, "masked-lm").fill_mask(checked, number)
 
 
+def rerank(model: str | Path | TrainedModel, query: str, passages: Sequence[str]) -> list[dict[str, Any]]:
+    """Sort passages by how well they answer a query, best first: {"row": ..., "score": ..., "text": ...}.
+
+    Args:
+        model: a reranker, such as OUTPUT_DIR/reranker of `run_vectors.sh --reranker`.
+        passages: texts; `row` is the place of a text in this list, counted from 0.
+    Raises:
+        ValueError: the model is no reranker, or something in the list is no text.
+    Warns:
+        UserWarning: texts were longer than the model's sequences, and their ends were not read.
+    """
+    texts = checked_texts(list_of_texts(passages))
+    with _warned_of_cut_texts(_loaded(model)) as loaded:
+        scores = loaded.rank_scores(one_text(query), texts)
+    order = (-scores).argsort(kind="stable").tolist()
+    return [{"row": row, "score": round(float(scores[row]), 6), "text": texts[row]} for row in order]
+
+
 def _loaded(model: str | Path | TrainedModel, task: str | None = None) -> TrainedModel:
     if isinstance(model, (str, Path)):
         return load_model(model, task)
@@ -138,7 +157,7 @@ def _loaded(model: str | Path | TrainedModel, task: str | None = None) -> Traine
 
 @contextmanager
 def _warned_of_cut_texts(model: TrainedModel) -> Iterator[TrainedModel]:
-    """Warn the caller of a function of this module if one of the texts that are read meanwhile is cut."""
+    """Context manager that warns the caller of a public function if a text read in the block is truncated."""
     read, truncated = model.num_read, model.num_truncated
     yield model
     if line := model.cut_texts(read, truncated):
@@ -146,12 +165,12 @@ def _warned_of_cut_texts(model: TrainedModel) -> Iterator[TrainedModel]:
 
 
 def _is_table(value: Any) -> bool:
-    """Whether a value is a pandas table. This does not import pandas."""
+    """Whether a value is a pandas table, found out without importing pandas."""
     return "pandas" in sys.modules and isinstance(value, sys.modules["pandas"].DataFrame)
 
 
 def _as_file(value: Any, path: Path) -> Any:
-    """The value. A pandas table is written to a Parquet file, which an equal call leaves as it is."""
+    """Write a pandas table to a Parquet file, unless an equal call has written it; return any other value as it is."""
     if not _is_table(value):
         return value
     content = value.to_parquet(None, index=False)
@@ -305,7 +324,7 @@ class Server:
         return f"<Server: {self.url}>"
 
     def stop(self) -> None:
-        """Answer the requests that have arrived, then end the server."""
+        """Answer the requests that have already arrived, then end the server."""
         self._process.terminate()
         self._process.wait()
 
@@ -317,7 +336,7 @@ class Server:
 
 
 def _run(name: str, words: Sequence[str], settings: Mapping[str, Any], quiet: bool) -> None:
-    """Run a command of `bert.interpreter.COMMANDS` to its end; its output goes to ours, which a notebook shows."""
+    """Run a command of `bert.interpreter.COMMANDS` to its end and print its output here, which a notebook shows."""
     process, lines = _started(name, words, settings), list[str]()
     try:
         while True:
@@ -349,7 +368,7 @@ def _started(name: str, words: Sequence[str], settings: Mapping[str, Any]) -> su
 
 
 def _echo_lines(process: subprocess.Popen[str], quiet: bool) -> list[str]:
-    """Read the lines of a process, and print them unless `quiet`. Lines of errors are left to the exception."""
+    """Read the lines of a process, and print them unless `quiet`. Error lines are left to the exception."""
     lines = []
     assert process.stdout is not None
     for line in process.stdout:

@@ -6,13 +6,13 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from io import UnsupportedOperation
 from pathlib import Path
 
 from bert import exit_codes
 from bert.files import shown
 from bert.interpreter import missing_package, remedy
 from bert.printable import printable
+from bert.standard_output import discard_output
 
 _STANDARD_OUTPUT = "standard output"
 EXIT_CODE_FILE = "BERT_EXIT_CODE_FILE"  # environment variable of ranks: where the first that reports an error names it
@@ -92,9 +92,3 @@ def _ended(code: int, *lines: str) -> SystemExit:
         with suppress(OSError), open(file, "x") as opened:
             opened.write(str(code))
     return SystemExit(code)
-
-
-def discard_output() -> None:
-    """Throw away what is still to be written to standard output, or the interpreter's flush at the end would fail."""
-    with suppress(UnsupportedOperation):  # not a file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,6 +11,6 @@ CTRL_C = 130  # interrupted where there is nothing to save
 
 
 class Failure(RuntimeError):
-    """Ends a command with its exit code and its text as one line of error."""
+    """An error that ends a command with its own exit code; its text is the error line."""
 
     exit_code = BAD_INPUT

@@ -24,7 +24,7 @@ _SECONDS_FOR_WORKERS = 2.0  # the workers of a killed run release its lock a lit
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside `path`; the file written there is renamed to `path` when the block ends without error."""
+    """Context manager: a temporary path that is renamed to `path` if the block ends without an error."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.tmp")
     try:
@@ -55,7 +55,7 @@ def sync(path: str | Path) -> None:
 
 
 def json_of(content: str | bytes) -> Any:
-    """The value of JSON of any origin. ValueError also for endless nesting, where the library raises RecursionError."""
+    """Parse JSON of any origin. ValueError also for endless nesting, where the library raises RecursionError."""
     try:
         return json.loads(content)
     except RecursionError as error:
@@ -63,7 +63,7 @@ def json_of(content: str | bytes) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if there is none."""
+    """The JSON object in a file; empty if the file is missing or holds no object."""
     try:
         values = json_of(path.read_bytes())
     except (OSError, ValueError):
@@ -83,8 +83,10 @@ def sha256_of_file(path: str | Path) -> str:
 
 
 def checksum_of(data: bytes | memoryview) -> str:
-    """Hexadecimal XXH128 of bytes. It detects damage at the speed of memory; sha256 was a tenth of the time of
-    preprocessing, and more of the time of reading shards."""
+    """Hexadecimal XXH128 of bytes, which detects damage at the speed of memory.
+
+    sha256 took a tenth of the time of preprocessing, and more of the time of reading shards.
+    """
     return xxhash.xxh3_128_hexdigest(data)
 
 
@@ -95,8 +97,9 @@ def checksum_of_file(path: str | Path) -> str:
 
 
 def lock(file: BinaryIO | TextIO | int, wait_seconds: float = 0.0) -> bool:
-    """Take the exclusive lock of an open file or folder; the kernel releases it when the file is closed or the process
-    and its children have ended, however they end.
+    """Take the exclusive lock of an open file or folder until it is closed or the processes that use it end.
+
+    The kernel releases the lock, however the process and its children end.
 
     Returns:
         False if the file system has no locks, as Lustre without `flock`, or none for folders, as NFS.
@@ -137,7 +140,7 @@ def temporary_folder(kind: str) -> Iterator[Path]:
 
 
 def _remove_if_left(folder: Path) -> None:
-    """Remove a folder of this user that no process has locked. OSError: one has."""
+    """Remove a temporary folder of this user, unless a process has locked it (OSError)."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         if os.fstat(descriptor).st_uid == os.getuid() and lock(descriptor):
@@ -147,7 +150,7 @@ def _remove_if_left(folder: Path) -> None:
 
 
 def _locked_folder(prefix: str) -> tuple[Path, int]:
-    """A new temporary folder, and the open descriptor that has its lock, if the file system has locks."""
+    """A new temporary folder, and the open descriptor of its lock if the file system has locks."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix))
         with suppress(FileNotFoundError):  # before the lock was taken, another start took it for one that was left
@@ -160,8 +163,7 @@ def _locked_folder(prefix: str) -> tuple[Path, int]:
 
 @contextmanager
 def waiting_lock(path: Path, other: str) -> Iterator[None]:
-    """Hold the lock of an empty file, which stays; said of the `other` that is waited for. Without locks (some NFS), go
-    on."""
+    """Hold the lock of an empty file; `other` names what is waited for. Continue if there are no locks (some NFS)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b") as file:
         try:
@@ -174,7 +176,7 @@ def waiting_lock(path: Path, other: str) -> Iterator[None]:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Lock a folder, which is made if it does not exist; folders that were made and are left empty are removed.
+    """Lock a folder, creating it if necessary; on exit, remove folders that it created and that are empty.
 
     The lock leaves no file. Where the file system has no locks for folders (NFS), the folder is not locked.
     """
@@ -197,7 +199,7 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 
 def refuse_busy(folder: Path) -> None:
-    """ValueError if another run is writing to the folder. Nothing is made or kept."""
+    """Raise ValueError if another run is writing to the folder. Creates nothing."""
     if folder.is_dir():
         with only_writer(folder):
             pass
@@ -213,7 +215,7 @@ def require_writable(folder: Path) -> None:
 
 
 def refuse_read_only(folder: Path) -> None:
-    """Raise OSError if files cannot be made in the folder, or in the folder in which it would be made.
+    """Raise OSError if files cannot be created in the folder, or in its nearest existing parent.
 
     Nothing is written: `require_writable` also finds what only an attempt shows, as a full disk.
     """
@@ -225,7 +227,7 @@ def refuse_read_only(folder: Path) -> None:
 
 
 def shown(path: str | bytes | os.PathLike[str]) -> str:
-    """The path as text that can be stored and printed; its bytes that are not UTF-8 become \\xff."""
+    """The path as printable text; bytes that are not UTF-8 become \xff."""
     return printable(os.fsencode(path).decode("utf-8", "backslashreplace"))
 
 

@@ -1,4 +1,4 @@
-"""The argument parser of all commands, and the form of their help.
+"""The argument parser of all commands, and the layout of their help.
 
 Help begins with one sentence and two examples, which name the command as it runs in the reader's folder. A usage of at
 most two lines follows, then the rest of the description, then the flags in groups.
@@ -23,7 +23,7 @@ WIDTH = min(100, shutil.get_terminal_size((100, 0)).columns)
 
 
 def wrapped(text: str, width: int = WIDTH, indent: str = "") -> str:
-    """Text whose lines are broken at a width and stay as far indented; those at the margin go on at `indent`.
+    """Wrap text at a width and keep each line's indentation; continuation lines of unindented text get `indent`.
 
     No path is cut, so that it can be copied; a line that is too long is first broken where a clause ends with a path,
     unless that clause is too long itself.
@@ -47,7 +47,7 @@ def wrapped(text: str, width: int = WIDTH, indent: str = "") -> str:
 
 
 def wrapped_command(command: str, indent: str = "  ") -> str:
-    """A command in lines of at most WIDTH columns, which a shell reads as one: broken between its words alone."""
+    """Wrap a command at WIDTH columns, only between words, so that a shell reads it as one command."""
     first, *words = re.findall(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""", command)
     lines = [f"{indent}{first}"]
     for word in _with_values(words):
@@ -59,7 +59,7 @@ def wrapped_command(command: str, indent: str = "  ") -> str:
 
 
 def joined_lines(text: str) -> str:
-    """Text with one line for each paragraph; indented lines stay as they are."""
+    """Join the lines of each paragraph; indented lines stay as they are."""
     lines = list[str]()
     for line in textwrap.dedent(text).strip().splitlines():
         continues = bool(lines and lines[-1]) and not line[:1].isspace() and not lines[-1][:1].isspace()
@@ -71,13 +71,13 @@ def joined_lines(text: str) -> str:
 
 
 def first_sentence(text: str) -> tuple[str, str]:
-    """(the first sentence, the rest), each without space around it."""
+    """Split text into its first sentence and the rest."""
     sentence, *rest = SENTENCE_END.split(joined_lines(text), 1)
     return sentence, "".join(rest).strip()
 
 
 def _with_values(words: Sequence[str]) -> list[str]:
-    """Each flag in one string with the word after it, which is its value unless it is a flag."""
+    """Join each flag with the word after it, which is its value unless it is a flag."""
     joined = list[str]()
     for word in words:
         if joined and joined[-1].startswith("--") and " " not in joined[-1] and not word.startswith("--"):
@@ -88,7 +88,7 @@ def _with_values(words: Sequence[str]) -> list[str]:
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """At most WIDTH columns: choices that are long stand in the text, and the lines of a description stay lines."""
+    """Help formatter with at most WIDTH columns, which shows long choices in the text and keeps line breaks."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=34, width=WIDTH)
@@ -109,13 +109,13 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 def _long_choices(action: argparse.Action) -> str:
-    """The choices that would be the flag's metavar, if they are long."""
+    """The choices of a flag as text if they are too long for its placeholder; otherwise ""."""
     text = ", ".join(map(str, action.choices or ()))
     return text if action.metavar is None and len(text) > 40 else ""
 
 
 class HelpParser(argparse.ArgumentParser):
-    """ArgumentParser whose help begins with a sentence and examples.
+    """Argument parser whose help begins with a sentence and examples.
 
     Args:
         examples: the words after the command, one string for each example.
@@ -133,7 +133,7 @@ class HelpParser(argparse.ArgumentParser):
         self._old_names = dict[str, str]()
 
     def add_old_names(self, names: Mapping[str, str]) -> None:
-        """Accept names that flags had before; the help does not list them.
+        """Accept older names of flags, which the help does not list.
 
         Args:
             names: old flag -> flag, such as {"--outdir": "--output-dir"}. --no-OLD is accepted too.
@@ -141,7 +141,7 @@ class HelpParser(argparse.ArgumentParser):
         self._old_names |= names
 
     def introduction(self) -> str:
-        """What the help says before the flags: a sentence, the examples, the usage and the rest of the description."""
+        """The help before the flags: a sentence, the examples, the usage and the rest of the description."""
         sentence, rest = first_sentence(self.description or "")
         commands = (wrapped_command(f"{self.prog} {example}".rstrip()) for example in self.examples)
         usage = self.format_usage().strip()
@@ -165,12 +165,12 @@ class HelpParser(argparse.ArgumentParser):
         return super().parse_known_args([*map(self._current_name, words[:flags]), *words[flags:]], namespace)
 
     def _current_name(self, word: str) -> str:
-        """`--outdir=D` -> `--output-dir=D`."""
+        """Replace an old name of a flag: `--outdir=D` -> `--output-dir=D`."""
         flag, equals, value = word.partition("=")
         if flag.startswith("--no-") and (positive := f"--{flag[5:]}") in self._old_names:
             return f"--no-{self._old_names[positive][2:]}"
         return f"{self._old_names.get(flag, flag)}{equals}{value}"
 
     def error(self, message: str) -> NoReturn:
-        """End in one line, as after other mistakes, with exit code 2."""
+        """Print the error in one line and end with exit code 2."""
         self.exit(2, f"error: {message}; see --help\n")

@@ -1,4 +1,4 @@
-"""Which Python runs our commands: one without our packages is refused, and `shell_command` writes commands for pasting.
+"""Finds the Python that runs our commands, refuses one without our packages, and writes commands for pasting.
 
 Commands are named as they run in the root of the checkout (`python -m data.inspect`), those of an installed package as
 `bert-on-paddle data.inspect`. Standard library only.
@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from bert.exit_codes import BAD_INPUT
+from bert.exit_codes import BAD_INPUT, OK
+from bert.standard_output import discard_output, end_silently_without_reader
 
 CODE = Path(__file__).resolve().parent.parent  # the checkout, or the folder of the installed package
 OLDEST_PYTHON = (3, 11)
@@ -23,14 +24,14 @@ _ROOTS = ("bert", "data", "program", "bert_on_paddle")  # first parts of our mod
 
 
 class Command(NamedTuple):
-    """A command that the documents name, and its name behind `bert-on-paddle`."""
+    """A documented command, and its name after `bert-on-paddle`."""
 
     name: str
-    start: str  # a script or a module of the checkout
+    start: str  # a script or a module
     purpose: str
 
     def words(self) -> list[str]:
-        """What the interpreter runs."""
+        """Arguments of the interpreter that start the command."""
         if self.start.endswith(".py"):
             return [str(CODE / self.start)]
         task = Path(self.start).stem.removeprefix("run_")
@@ -56,6 +57,7 @@ COMMANDS = (
     Command("run_glue", "run_glue.py", "one process of `glue`; all its settings"),
     Command("run_ner", "run_ner.py", "one process of `ner`; all its settings"),
     Command("run_vectors", "run_vectors.py", "one process of `vectors`; all its settings"),
+    Command("run_reranker", "run_reranker.py", "one process of `vectors --reranker`; all its settings"),
 )
 
 
@@ -65,7 +67,7 @@ def is_installed() -> bool:
 
 
 def shell_command(start: str, *arguments: str | Path) -> str:
-    """A command as it runs in the root of the checkout; of the installed package, in any folder.
+    """A command as the user types it: in the root of the checkout, or anywhere if the package is installed.
 
     Args:
         start: a script (`run_predict.py`, `scripts/run_squad.sh`), a module (`data.inspect`), or a tool that is
@@ -86,7 +88,7 @@ def shell_command(start: str, *arguments: str | Path) -> str:
 
 
 def install_command(extra: str | None = None) -> str:
-    """The command that installs an extra, such as `serve`, for this interpreter; None: the packages of training."""
+    """The command that installs an extra, such as `serve`; None: the packages for training."""
     if is_installed():
         return f"{python()} -m pip install 'bert-on-paddle{f'[{extra}]' if extra else ''}'"
     environment = [f"BERT_VENV={_short(Path(sys.prefix))}"]
@@ -98,7 +100,7 @@ def install_command(extra: str | None = None) -> str:
 
 
 def repository_environment() -> dict[str, str]:
-    """This process's environment, in which `python -m data...` finds our modules from any folder."""
+    """The environment of this process, plus a PYTHONPATH where `python -m data...` finds our modules."""
     if is_installed():
         return dict(os.environ)
     paths = [str(CODE), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -106,12 +108,12 @@ def repository_environment() -> dict[str, str]:
 
 
 def isolated_environment() -> dict[str, str]:
-    """`repository_environment`, in which modules of the current folder are not found."""
+    """As `repository_environment`, but modules of the current folder are not imported."""
     return {**repository_environment(), "PYTHONSAFEPATH": "1", "PYTHONUTF8": os.environ.get("PYTHONUTF8", "1")}
 
 
 def python() -> str:
-    """This interpreter as a word of a command line: `python` if the PATH has it, otherwise its path."""
+    """This interpreter as the user types it: `python` if the PATH has it, otherwise its path."""
     for name in ("python", "python3"):
         if _is_this_python(shutil.which(name)):
             return name
@@ -119,7 +121,7 @@ def python() -> str:
 
 
 def _is_this_python(path: str | None) -> bool:
-    """Two environments may share one binary, so the folder of the link must be the same too."""
+    """Whether a path is this interpreter in this environment; two environments may share one binary."""
     if not path or not sys.executable:
         return False
     running, other = Path(sys.executable), Path(path)
@@ -129,7 +131,7 @@ def _is_this_python(path: str | None) -> bool:
 
 
 def _short(path: Path) -> str:
-    """Relative to the checkout if it is below."""
+    """The path, relative to the checkout if it is inside it."""
     return shlex.quote(str(path.relative_to(CODE) if path.is_relative_to(CODE) else path))
 
 
@@ -139,7 +141,8 @@ def _short(path: Path) -> str:
 def prepare_command() -> None:
     """If one of our commands runs: a missing package or a Ctrl-C while packages load ends it with one line.
 
-    Called by `bert` before anything else is imported.
+    A reader of standard output that leaves (`| head`) ends it without a line. Called by `bert` before anything else is
+    imported.
     """
     if _words_of_command() is None:
         return
@@ -152,10 +155,11 @@ def prepare_command() -> None:
     if any(option.startswith("error") for option in sys.warnoptions):
         warnings.simplefilter("default")  # packages warn of each other, which would end every command
     sys.excepthook = _in_one_line
+    end_silently_without_reader()
 
 
 def _hostile_setting() -> str | None:
-    """A setting of the shell that prevents Paddle from loading, and how to unset it."""
+    """An error about a shell setting that prevents Paddle from loading, with the remedy; otherwise None."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if 0 <= limit < _LEAST_ADDRESSES:
         is_low = f"{limit // 1_000_000:,} MB, below the {_LEAST_ADDRESSES // 1_000_000:,} MB that Paddle needs"
@@ -167,6 +171,9 @@ def _hostile_setting() -> str | None:
 def _in_one_line(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if issubclass(kind, KeyboardInterrupt):  # the interpreter then ends by the signal: 130 for a shell
         print("interrupted", file=sys.stderr)
+    elif issubclass(kind, BrokenPipeError):  # outside of `bert.command_errors.command` only help is written
+        discard_output()
+        raise SystemExit(OK)
     elif package := missing_package(error):
         print(f"error: {sys.executable} lacks the package {package}; {remedy()}", file=sys.stderr)
         raise SystemExit(BAD_INPUT)
@@ -175,13 +182,13 @@ def _in_one_line(kind: type[BaseException], error: BaseException, trace: Traceba
 
 
 def missing_package(error: BaseException) -> str | None:
-    """The package that an import did not find; None: it is one of our own modules, or another error."""
+    """The package that an import did not find; None for one of our own modules or another error."""
     package = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else ""
     return package if package and package not in _ROOTS else None
 
 
 def remedy() -> str:
-    """The command to type instead of the one that runs."""
+    """The command to type instead, with an interpreter that has our packages."""
     if is_installed():
         return "install the package again, with its dependencies"
     other = _other_python()
@@ -190,14 +197,14 @@ def remedy() -> str:
 
 
 def _other_python() -> Path | None:
-    """The interpreter that the scripts would take, if it exists and is not this one."""
+    """The interpreter that the scripts would use, if it exists and is not this one."""
     venv = Path(os.environ.get("BERT_VENV") or CODE / ".venv")
     candidates = [Path(os.environ.get("BERT_PYTHON") or ""), venv / "bin/python"]
     return next((path for path in candidates if path.is_file() and not _is_this_python(str(path))), None)
 
 
 def _words_of_command() -> list[str] | None:
-    """The interpreter's arguments from `-m` or the script on, if that is a command of ours which needs the packages."""
+    """Arguments from `-m` or the script on, if they start a command of ours; otherwise None."""
     words = getattr(sys, "orig_argv", sys.argv)  # before Python 3.10 the script and its arguments
     for number, word in enumerate(words):
         if word == "-c":

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bert import REPOSITORY, api
+from bert import REPOSITORY, api, package
 from bert.exit_codes import Failure
 from tests.inference.models import model
 from tests.support import foreign
@@ -31,6 +31,11 @@ def stand_in(tmp_path, monkeypatch):
         monkeypatch.setattr(sys, "executable", str(fake))
 
     return put
+
+
+def test_the_package_offers_the_functions_of_the_api():
+    assert sorted(package.__all__) == sorted([*api.__all__, "__version__"]) == dir(package)
+    assert all(getattr(package, name) is getattr(api, name) for name in api.__all__)
 
 
 def test_output_is_printed_and_errors_are_the_exception(stand_in, tmp_path, capsys):

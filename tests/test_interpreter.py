@@ -52,6 +52,19 @@ def test_the_same_binary_in_another_environment_is_another_interpreter(environme
     assert interpreter.python() == f"{environment}/python"
 
 
+READERLESS = ("run_export.py --help", "-m bert.commands.slurm --help", "-m data.download_vocabulary --help")
+
+
+@pytest.mark.parametrize("line", [*READERLESS, "-m bert.commands pretraining --help plan"])
+def test_a_reader_that_left_ends_a_command_without_a_traceback(line):
+    """As `| head -1` does; a text longer than a buffer is cut in the middle, another at the end of the process."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    environment = {**os.environ, "PYTHONUNBUFFERED": ""}
+    process = subprocess.Popen([sys.executable, *line.split()], cwd=REPOSITORY, env=environment, **pipes)
+    process.stdout.close()
+    assert (process.wait(timeout=60), process.stderr.read()) == (0, "")
+
+
 def test_the_installed_package_names_its_console_command(environment, monkeypatch):
     monkeypatch.setenv("PATH", str(environment))
     monkeypatch.setattr(interpreter, "__name__", "bert_on_paddle.bert.interpreter")

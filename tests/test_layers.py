@@ -22,6 +22,7 @@ from tests.support.locked import locked
 ORDER = (
     "bert.exit_codes",
     "bert.telemetry",
+    "bert.standard_output",
     "bert.interpreter",
     "bert.printable",
     "bert.rank_environment",

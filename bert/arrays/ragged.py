@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def ragged_indices(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """int64 [sum(lengths)]: start, start + 1, ... of every row, one row after the other."""
+    """Indices start, start + 1, ... of every row, one row after the other: int64 [sum(lengths)]."""
     lengths = np.asarray(lengths, np.int64)
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
@@ -19,19 +19,19 @@ def ragged_indices(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def offsets_of(lengths: np.ndarray | Sequence[int]) -> np.ndarray:
-    """int64 [n + 1]: 0 and the running sums of `lengths`."""
+    """Offsets of rows with these lengths: int64 [n + 1], 0 followed by the running sums."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def positions_in_rows(offsets: np.ndarray) -> np.ndarray:
-    """int64 [offsets[-1]]: the position of every element in its row, counted from 0."""
+    """Position of every element in its row, counted from 0: int64 [offsets[-1]]."""
     return np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
 
 
 def numpy_array(values: "pa.Array", column: str) -> np.ndarray:
-    """The NumPy array [n]: integers as a view, bits as bool; ValueError if values are missing or of another type."""
+    """The Arrow values as a NumPy array [n]; ValueError if values are missing or of another type."""
     from pyarrow import types  # here: nearly all who import this have arrays already
 
     if values.null_count:

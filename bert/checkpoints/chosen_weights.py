@@ -1,4 +1,4 @@
-"""Chooses the weights that a folder means: one rule for every command.
+"""Chooses the weights that a folder stands for: one rule for every command.
 
 chosen_weights("results")                   the result of that run, verified
 chosen_weights("results/bert/phase2/7038")  that step, if its files match its manifest
@@ -26,7 +26,7 @@ _TRIES = 3  # while a training replaces its steps
 
 @dataclass(frozen=True)
 class ChosenWeights:
-    """The weights that a path means.
+    """The folder of weights that a path stands for, and why it was chosen.
 
     Attributes:
         path: a folder of weights; the path itself if it is no folder of a run.
@@ -41,7 +41,7 @@ class ChosenWeights:
     steps: tuple[int, ...] = ()
 
     def notes(self) -> list[str]:
-        """Lines that say what was refused, and which step of the run is used."""
+        """Lines that name the refused steps, and the step of the run that is used."""
         if not self.steps:
             return list(self.refused)
         others = f"; the folder has {', '.join(map(str, self.steps))}" if len(self.steps) > 1 else ""
@@ -49,7 +49,7 @@ class ChosenWeights:
 
 
 def weights_folder(path: Path, report: Callable[[str], object] = logger.warning) -> Path:
-    """The folder of the weights that `chosen_weights` finds for `path`. Each refused step is reported once."""
+    """The folder of weights that `chosen_weights` finds for `path`. Each refused step is reported once."""
     choice = chosen_weights(path)
     for line in choice.refused:
         _report_once(line, report)
@@ -62,7 +62,7 @@ def _report_once(line: str, report: Callable[[str], object]) -> None:
 
 
 def chosen_weights(path: Path) -> ChosenWeights:
-    """The weights that `path` means.
+    """The folder of weights that `path` stands for.
 
     Raises:
         CheckpointError: a step that is incomplete or damaged, a run without a valid step, several runs.
@@ -81,7 +81,7 @@ def chosen_weights(path: Path) -> ChosenWeights:
 
 
 def verified(directory: Path) -> VerifiedCheckpoint:
-    """Verify a checkpoint by `directories.verify`. Files that have not changed since are not hashed again."""
+    """Verify a checkpoint by `directories.verify`, unless its files are unchanged since the last verification."""
     stats = [(file.name, file.stat()) for file in sorted(directory.iterdir())]
     stamps = tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
     return _verified(directory, stamps)
@@ -93,7 +93,7 @@ def _verified(directory: Path, stamps: tuple) -> VerifiedCheckpoint:
 
 
 def is_incomplete_step(folder: Path) -> bool:
-    """Whether a folder without a manifest is a checkpoint of ours: by its files, or a step's number with our weights.
+    """Whether a folder without a manifest is a checkpoint of ours, by its files or its number.
 
     The weights of other programs, which have no manifest, have other names; NVIDIA's Paddle program writes *.pdparams.
     """
@@ -105,7 +105,7 @@ def is_incomplete_step(folder: Path) -> bool:
 
 
 def _folder_of_steps(path: Path) -> Path | None:
-    """The folder of the steps of the run at or below `path`; None if it is no run. Phase 2 is preferred to phase 1."""
+    """The folder of a run's steps at or below `path`, or None. Phase 2 is preferred to phase 1."""
     names = (MANIFEST, *_PARTS_OF_A_STEP)
     folders = {file.parent for depth in range(1, 4) for name in names for file in path.glob("*/" * depth + name)}
     parents = {
@@ -122,7 +122,7 @@ def _folder_of_steps(path: Path) -> Path | None:
 
 
 def _result_of_run(parent: Path) -> ChosenWeights:
-    """The newest valid step up to the run's result."""
+    """The newest valid step that is not after the result of the run."""
     for _ in range(_TRIES):
         steps, result, refused = directories.list_steps(parent), directories.final_step(parent), list[str]()
         tried = [step for step in steps if result is None or step <= result]
@@ -143,7 +143,7 @@ def _result_of_run(parent: Path) -> ChosenWeights:
 
 
 def _about_best(parent: Path) -> list[str]:
-    """A line if best.json cannot be read, or if it names the result of the run and that step is not there."""
+    """A warning if best.json cannot be read, or names a missing step as the result of the run; otherwise no line."""
     file = parent / BEST
     if not file.exists():
         return []

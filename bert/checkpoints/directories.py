@@ -41,7 +41,7 @@ _LOCK = ".lock"
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that is missing, damaged or does not fit; the text names the file, the rule and the remedy."""
+    """A checkpoint is missing, damaged or does not fit; the text names the file, the rule and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def list_steps(parent: Path) -> list[int]:
 def write_checkpoint(
     parent: Path, step: int, write_files: Callable[[Path], None], unchanged: Mapping[str, dict] | None = None
 ) -> Path:
-    """Create `parent`/`step` from what `write_files(directory)` puts into a temporary directory.
+    """Create the checkpoint `parent`/`step` atomically; `write_files(directory)` writes its files.
 
     After a crash at any point the directory of that step is complete or absent. An existing directory of the same step
     is renamed only once its successor is complete; if a crash follows, `remove_temporaries` renames it back.
@@ -99,7 +99,7 @@ def write_checkpoint(
 
 
 def amend_checkpoint(parent: Path, step: int, contents: Mapping[str, str | bytes | None]) -> Path:
-    """Replace files of a checkpoint, which is complete before and after; the others are linked, not copied.
+    """Replace files of a checkpoint atomically; its other files are linked, not copied.
 
     Args:
         contents: name -> content; None: the file is removed.
@@ -140,8 +140,7 @@ def write_manifest(directory: Path, step: int, unchanged: Mapping[str, dict] | N
 
 
 def remove_temporaries(parent: Path) -> None:
-    """Undo interrupted saves and atomic writes: delete what is partial, restore what was renamed. The caller must hold
-    the run's lock."""
+    """Undo interrupted saves: delete partial files and restore renamed ones. The caller must hold the run's lock."""
     for path in parent.glob(f"{_REPLACED_PREFIX}*"):
         final = step_directory(parent, int(path.name.removeprefix(_REPLACED_PREFIX)))
         if not final.exists():
@@ -153,13 +152,13 @@ def remove_temporaries(parent: Path) -> None:
 
 
 def prune(parent: Path, keep: int) -> None:
-    """Keep the newest `keep` steps, the best and the stable one. Of steps set aside keep the newest `keep`."""
+    """Delete all steps but the newest `keep`, the best and the stable one, and all but `keep` steps set aside."""
     for path in _surplus(parent, keep, keep, named_steps(parent)):
         _delete(path)
 
 
 def _surplus(parent: Path, keep: int, keep_aside: int, kept: set[int | None]) -> list[Path]:
-    """What to delete: steps except the newest `keep` and `kept`, then older folders that were set aside."""
+    """The folders to delete: steps except the newest `keep` and `kept`, then older folders that were set aside."""
     steps = list_steps(parent)
     aside = sorted(parent.glob("*.set-aside-*"), key=lambda path: path.stat().st_ctime)  # renaming sets st_ctime
     older = [step_directory(parent, step) for step in steps[: max(0, len(steps) - keep)] if step not in kept]
@@ -167,7 +166,7 @@ def _surplus(parent: Path, keep: int, keep_aside: int, kept: set[int | None]) ->
 
 
 def make_room(parent: Path, num_bytes: int, keep: int) -> None:
-    """Prune before a save where the disk has no room for it: what `prune` would delete after it, and what is set aside.
+    """If the disk has no room for a save, delete now what `prune` would delete afterwards, and steps set aside.
 
     The best checkpoint, the stable and the newest valid one are kept, so a save that fails all the same loses nothing.
     """
@@ -199,7 +198,7 @@ def name_step(parent: Path, file: str, step: int, facts: Mapping[str, Any] = Map
 
 
 def named_step(parent: Path, file: str) -> int | None:
-    """The step that BEST or STABLE names, if its checkpoint is there."""
+    """The step that BEST or STABLE names; None if it names none, or its checkpoint is gone."""
     step = read_json(parent / file).get("step")
     return step if isinstance(step, int) and step_directory(parent, step).is_dir() else None
 
@@ -259,7 +258,7 @@ def verify(checkpoint: Path | VerifiedCheckpoint) -> VerifiedCheckpoint:
 def newest_valid(
     parent: Path, up_to: int | None = None, report: Callable[[str], object] = logger.warning
 ) -> VerifiedCheckpoint | None:
-    """The newest valid checkpoint of a run (up to a step), or None; reports why newer ones are not valid."""
+    """The newest valid checkpoint of a run (up to a step), or None; logs why newer ones are not valid."""
     for step in reversed(list_steps(parent)):
         if up_to is not None and step > up_to:
             continue

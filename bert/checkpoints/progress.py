@@ -10,51 +10,51 @@ STATE_VERSION = 2
 
 @dataclass
 class SpikeState:
-    losses: list[float] = field(default_factory=list)  # means of the last intervals
+    losses: list[float] = field(default_factory=list)  # mean losses of the last intervals
     pending: tuple[int | None, float, float] = (None, 0.0, 0.0)  # first update, loss sum, micro-steps since a log line
-    skipped_batches: list[tuple[int, int]] = field(default_factory=list)  # of the updates first ... last - 1
+    skipped_batches: list[tuple[int, int]] = field(default_factory=list)  # updates first ... last - 1
 
 
 @dataclass
 class DivergenceState:
-    first: float | None = None  # the loss of the run's first interval
-    above: int = 0  # intervals in a row above the limit
+    first: float | None = None  # loss of the run's first interval
+    above: int = 0  # intervals in a row whose loss is above the limit
 
 
 @dataclass
 class EvaluationState:
     """State of `bert.training.loss_guards.EvaluationGuard`. Values are pairs (step, value of the metric)."""
 
-    before: float | None = None  # of the weights that the run was given
-    metrics_before: dict[str, float] = field(default_factory=dict)  # all of them
+    before: float | None = None  # metric of the initial weights, before training
+    metrics_before: dict[str, float] = field(default_factory=dict)  # all metrics of the initial weights
     best: tuple[int, float] | None = None
     last: tuple[int, float] | None = None
-    since_best: int = 0  # evaluations
+    since_best: int = 0  # number of evaluations since the best one
     above: int = 0  # evaluations in a row that are clearly worse than the best
-    ends_with_best: bool = False  # the best weights, not the last, are the result
+    ends_with_best: bool = False  # whether the best weights are the result, not the last ones
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over all ranks and all legs of a run."""
+    """Sums over all ranks and all starts of a run."""
 
     sequences: float = 0.0
     tokens: float = 0.0
     flops: float = 0.0
     seconds: float = 0.0  # of training, without evaluations and checkpoints
-    rank_seconds: float = 0.0  # `seconds` times the ranks of each leg
+    rank_seconds: float = 0.0  # `seconds` times the number of ranks, summed over the starts
     total_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class DecayState:
-    """The decay of --lr-schedule wsd (`bert.training.decay`). Its rates were last computed at `step`."""
+    """State of the learning-rate decay of --lr-schedule wsd (`bert.training.decay`), last computed at `step`."""
 
-    first: int  # the step before its first update, the last with the stable rate
-    last: int  # the last step, where the run ends
+    first: int  # the last step with the stable rate; the decay begins after it
+    last: int  # the last step of the run
     step: int
-    applied: int  # updates by `step`, without those that were skipped
-    rate: float  # of the update after `step`
+    applied: int  # updates up to `step`, skipped ones not counted
+    rate: float  # learning rate of the update after `step`
 
 
 @dataclass
@@ -66,14 +66,14 @@ class LoopState:
     divergence: DivergenceState = field(default_factory=DivergenceState)
     evaluations: EvaluationState = field(default_factory=EvaluationState)
     totals: Totals = Totals()
-    warmup_steps: int | None = None  # of an extended run, where they are not those of its settings
-    started_from: str | None = None  # the weights before the first update
-    decay: DecayState | None = None  # once it has begun
-    fitting: float = 1.0  # updates that fit in the time, of those that the settings expect
+    warmup_steps: int | None = None  # of an extended run, if they differ from its settings
+    started_from: str | None = None  # the initial weights of the run
+    decay: DecayState | None = None  # None before the decay begins
+    fitting: float = 1.0  # updates that fit in the time, out of the updates that the settings expect
 
     @staticmethod
     def read(values: dict[str, Any]) -> "LoopState":
-        """The state of a checkpoint's JSON, also of version 1, which had no version."""
+        """Read the state from a checkpoint's JSON, including version 1, which did not record its version."""
         version = values.get("version", 1)
         if version > STATE_VERSION:
             raise ValueError(f"its training state has version {version}, this program reads {STATE_VERSION}")
@@ -102,6 +102,6 @@ class Progress:
     counters: dict[str, int]  # applied, skipped, consecutive skipped updates
     loss_scale: float | None
     loss_scale_counters: dict[str, int]
-    settings: dict  # the resolved configuration, for comparison and for people
+    settings: dict  # the resolved configuration, compared when a run is resumed
     carried: LoopState = field(default_factory=LoopState)
-    num_examples: int | None = None  # that the data give to a pass; None: not recorded, by an earlier version
+    num_examples: int | None = None  # examples in one epoch; None: not recorded by an earlier version

@@ -29,7 +29,7 @@ _OTHER_HEADS = tuple(f"{what}: {name}" for what in ("missing", "unknown") for na
 
 
 def capture(scope, program: TrainingProgram, before: tuple[dict, dict] = ({}, {})) -> tuple[dict, dict, dict]:
-    """(parameters, optimizer state, scalars for `Progress`) copied out of the scope.
+    """Copy (parameters, optimizer state, scalars for `Progress`) out of the scope.
 
     `before` is the result of an earlier call, whose arrays are reused: on a busy machine, writing to fresh memory ran
     at 0.26 GB/s, writing to used memory at 2.3 GB/s.
@@ -53,7 +53,7 @@ def save(
     files: Mapping[str, bytes],
     keep: int | None = None,
 ) -> Path:
-    """Write the checkpoint of `progress.step` under `parent`; `files` are further ones, name -> content.
+    """Write the checkpoint of `progress.step` under `parent`; `files` are additional ones, name -> content.
 
     With `keep`, checkpoints beyond that many are pruned first where the disk has no room for one more.
     """
@@ -85,7 +85,7 @@ def amend(
     texts: Mapping[str, str],
     fitted: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> Path:
-    """Replace the loop's state, these files and the fitted parameters in the checkpoint of a step.
+    """Replace the loop state, the given files and the fitted parameters in the checkpoint of a step.
 
     Its tensors are written again only if the fitted parameters differ.
     """
@@ -106,7 +106,7 @@ def calibrate(
     final: Mapping[str, np.ndarray],
     texts: Mapping[str, str],
 ) -> Path:
-    """Put the head that predictions use into the checkpoint of a step; a longer training resumes from the trained one.
+    """Store the calibrated head in a step's checkpoint; predictions use it, a longer training the original one.
 
     Args:
         fitted: parameters that the training program does not have, such as token weights, before calibration.
@@ -125,7 +125,7 @@ def calibrate(
 def _files_of_weights(
     directory: Path, prefix: str, fitted: Mapping[str, np.ndarray], final: Mapping[str, np.ndarray]
 ) -> dict[str, bytes | None]:
-    """The files of a checkpoint's parameters, name -> content. None means that the file is left out."""
+    """The files of a checkpoint's parameters, name -> content; content None deletes the file."""
     trained = _trained(directory)
     head = {**{name: trained[name] for name in final if name in trained}, **fitted} if final else {}
     weights = {**trained, **fitted, **final}
@@ -155,12 +155,12 @@ def load(checkpoint: Path | VerifiedCheckpoint) -> tuple[dict, dict, Progress]:
 
 
 def load_trained(checkpoint: Path | VerifiedCheckpoint) -> dict[str, np.ndarray]:
-    """The parameters of a checkpoint as its training left them: without token weights, its head not calibrated."""
+    """The parameters as training left them: without token weights, and with the uncalibrated head."""
     return _trained(checkpoint_files.verify(checkpoint).directory)
 
 
 def load_fitted(directory: Path) -> dict[str, np.ndarray]:
-    """The parameters of a checkpoint that its training program does not have, not calibrated: token weights, if any."""
+    """The fitted parameters that the training program lacks, such as token weights; the head is not calibrated."""
     weights = _only(directory, "*.safetensors")
     head = _trained_head(weights)
     with safe_open(head if head.exists() else weights, "np") as file:
@@ -179,7 +179,7 @@ def _trained_head(weights: Path) -> Path:
 
 
 def load_parameters(source: Path | VerifiedCheckpoint) -> dict[str, np.ndarray]:
-    """Tensors of a .safetensors file, or of the parameter file in a directory, verified if that is a checkpoint."""
+    """Tensors of a .safetensors file, or of the parameter file in a directory, verified if it is a checkpoint."""
     path = source if isinstance(source, Path) else source.directory
     if path.is_dir():
         if (path / checkpoint_files.MANIFEST).exists():
@@ -194,7 +194,7 @@ def load_parameters(source: Path | VerifiedCheckpoint) -> dict[str, np.ndarray]:
 
 
 def differences(tensors: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> list[str]:
-    """Differences that keep `tensors` from replacing `expected`: a line for each missing, unknown or different one."""
+    """Why `tensors` cannot replace `expected`: a line for each missing, unknown or different tensor."""
     lines = [f"missing: {name} {list(expected[name].shape)}" for name in sorted(expected.keys() - tensors.keys())]
     lines += [f"unknown: {name} {list(tensors[name].shape)}" for name in sorted(tensors.keys() - expected.keys())]
     for name in sorted(tensors.keys() & expected.keys()):
@@ -266,7 +266,7 @@ def initialize_from(
 
 
 def _heads_that_differ(lines: list[str]) -> Iterator[str]:
-    """Reduce the lines of `differences` to one for each head that is missing or not used."""
+    """Summarise the lines of `differences`: one line for each head that is missing or not used."""
     for kind, text in (
         ("missing: ", "no {head} is taken from the weights, it starts from its random initialisation: {names}"),
         ("unknown: ", "{head} not used by this model: {names}"),
@@ -282,7 +282,7 @@ def _list(title: str, lines: list[str]) -> str:
 
 
 def _only(directory: Path, pattern: str) -> Path:
-    """The one file that matches; files that only a resumed training reads do not count."""
+    """The single matching file; files that only a resumed training reads do not count."""
     matches = sorted(path for path in directory.glob(pattern) if not path.name.endswith(checkpoint_files.TRAINING_ONLY))
     if len(matches) != 1:
         names = ", ".join(path.name for path in matches) or "none"

@@ -1,4 +1,5 @@
-"""Writes checkpoints in the background: training waits while the state is copied, a thread writes the copy to disk.
+"""Writes checkpoints in the background: training waits only while the state is copied, a thread writes the copy to
+disk.
 
 At most one save is in flight and the next one waits for it, so memory and disk stay bounded. An error in the thread is
 raised in the training thread at its next `check`, `save` or `finish`: no save fails silently. The thread ends before
@@ -30,13 +31,13 @@ class SaveFailed(Failure):
 @dataclass(frozen=True)
 class SaveTimes:
     step: int
-    wait_seconds: float  # training waited for the previous save
-    copy_seconds: float  # training waited for the copy of its variables
-    write_seconds: float  # writing, flushing and pruning in the thread; without a thread, training waited
+    wait_seconds: float  # time that training waited for the previous save
+    copy_seconds: float  # time that training waited for the copy of its variables
+    write_seconds: float  # writing, flushing and pruning, in the thread (without a thread training waits)
 
 
 class CheckpointWriter:
-    """Runs `capture()` at once and the write that it returns in a thread, or at once if not `asynchronous`."""
+    """Calls `capture()` at once, and the write function that it returns in a thread (or at once)."""
 
     def __init__(self, asynchronous: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._asynchronous, self._clock = asynchronous, clock
@@ -47,7 +48,7 @@ class CheckpointWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait for the save in flight. Its error does not replace an error that ended the block."""
+        """Wait for the save in flight. Its error does not replace an error raised in the block."""
         try:
             self.finish()
         except SaveFailed as error:
@@ -81,7 +82,7 @@ class CheckpointWriter:
             self.finish()
 
     def amend(self, step: int, write: Callable[[], None]) -> None:
-        """Write something small that belongs to the previous save, after that save and in the same thread."""
+        """Write a small addition to the previous save, after that save and in the same thread."""
         self.finish()
         try:
             write()
@@ -89,7 +90,7 @@ class CheckpointWriter:
             raise _failed(step, error) from error
 
     def check(self) -> list[SaveTimes]:
-        """The times of the saves that finished since the last call. Raises SaveFailed if one could not be written."""
+        """Times of the saves that finished since the last call. Raises SaveFailed if one could not be written."""
         if self._saving is not None and self._saving[1].done():
             self.finish()
         times, self._times = self._times, []

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _command(task: str, words: Sequence[str]) -> Callable[[Sequence[str]], int]:
-    """The command of a task. It is imported only where it is called: all of them take twice as long."""
+    """The main function of a task's command; only its module is imported, because all modules take twice as long."""
     is_all = task == "glue" and words[:1] == ["all"]
     if is_all or any(word.partition("=")[0] == "--seeds" for word in words):
         return partial(load_task("bert.commands.repetitions:main"), task, load_task(f"{_COMMANDS[task]}:planned"))

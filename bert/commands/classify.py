@@ -163,7 +163,7 @@ class AllParts(Step):
         folds = [step.config.log_dir() for step in self.folds]
         metrics = {part: metrics_in(read_json(fold / SUMMARY_FILE)) for part, fold in enumerate(folds)}
         table = [*markdown(metric_rows(metrics, "part")), *_all_rows([read_json(fold / SCORES_FILE) for fold in folds])]
-        lines = [f"{self.folds[0].config.stage()}: {len(folds)} parts", "", *table]
+        lines = [f"{self.folds[0].config.display_name()}: {len(folds)} parts", "", *table]
         if verdict := _verdict_of_all(self.folder, folds):
             lines += ["", verdict]
         write_atomically(self.product, ("\n".join(lines) + "\n").encode())

@@ -18,7 +18,7 @@ _DESCRIPTION = "Convert a BERT between this project, Hugging Face, PaddleNLP, NV
 
 
 class ConvertRequest(ModelSource, CardRequest, HubRequest, SettingsWithRules):
-    """A command line of run_convert.py."""
+    """The settings of run_convert.py."""
 
     source: Annotated[str, Flag(name="--model", hidden_aliases=("--from",), placeholder="DIR_OR_FILE")] = Field(
         description="a checkpoint directory or a file of weights in any of these formats (detected), or a name that "
@@ -59,7 +59,7 @@ class ConvertRequest(ModelSource, CardRequest, HubRequest, SettingsWithRules):
             yield f"--check: PaddleNLP loads no {self.to_format or 'hf'}; use --output-format paddlenlp, or omit it"
 
     def conversion(self, target: Path, name: str | None = None) -> ConversionRequest:
-        """The conversion to a folder; name: of the model, for its card."""
+        """The settings of the conversion to a folder; `name` is the model's name on its card."""
         values = {field: getattr(self, field) for field in (*ModelSource.model_fields, *CardRequest.model_fields)}
         return ConversionRequest(**values, target=target, to_format=self.to_format or "hf", name=name)
 

@@ -1,4 +1,4 @@
-"""What the commands of fine-tuning share: settings, the quickstarts' data, ranks, start and results."""
+"""Shared code of the fine-tuning commands: settings, quickstart data, ranks, start and results."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,22 +44,22 @@ _THROUGHPUT: list[Row] = [
 
 @dataclass(frozen=True)
 class ArgumentSettings:
-    """The settings that the words before the flags stand for; flags override them."""
+    """The settings that positional arguments stand for; flags override them."""
 
     settings: Mapping[str, Any]
     launch: Mapping[str, Any] = field(default_factory=dict)
-    quickstart: str = ""  # the recipe, if it trains on data of this project, which are made
+    quickstart: str = ""  # name of the recipe, if it trains on example data of this project
 
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuningLauncher(Launcher):
-    """A launcher of fine-tuning, with the settings of its quickstarts and its table of results."""
+    """Describes one fine-tuning command: its quickstarts and its table of results."""
 
     argument_settings: Callable[[CommandLine], ArgumentSettings]
-    quickstart_output: str = "results/glue_quickstart/{}"  # the name of the quickstart for {}
-    vocabulary_size: int = 1024  # in tokens, without pre-trained weights
-    questions: Mapping[str, str] | None = None  # of SQuAD: which files of this project each quickstart reads
-    scores: Sequence[tuple[str, str, str]] = ()  # title, key of summary.json, format; none: all metrics
+    quickstart_output: str = "results/glue_quickstart/{}"  # output folder of a quickstart; {} is its name
+    vocabulary_size: int = 1024  # tokens of the quickstart's vocabulary if no pre-trained weights are used
+    questions: Mapping[str, str] | None = None  # SQuAD only: example file of each quickstart
+    scores: Sequence[tuple[str, str, str]] = ()  # rows (title, key of summary.json, format); empty: all metrics
 
 
 def recipe_settings(recipes: Mapping[str, Any], name: str) -> ArgumentSettings:
@@ -68,7 +68,7 @@ def recipe_settings(recipes: Mapping[str, Any], name: str) -> ArgumentSettings:
 
 
 def planned_of(task: FineTuningLauncher, words: Sequence[str]) -> Planned:
-    """What a command line of a task stands for; raises ValueError with a line for each mistake."""
+    """Plan the job of a command line; raises ValueError with a line for each mistake."""
     line = read_command_line(task, words)
     announce("reading", (Path(str(line.training[name])).expanduser() for name in _FILES if name in line.training))
     mistakes, flags = Mistakes(line.mistakes), dict(line.launch)
@@ -86,7 +86,7 @@ def planned_of(task: FineTuningLauncher, words: Sequence[str]) -> Planned:
 
 
 def _missing_files(line: CommandLine) -> Iterator[str]:
-    """The complaints of `check_files` about missing files on a command line."""
+    """The lines about missing files that `check_files` raises for a command line."""
     for name in _FILES[1:]:
         path = Path(str(line.training.get(name, "."))).expanduser()
         if not path.exists():
@@ -136,14 +136,14 @@ def _plan(
 
 @dataclass(frozen=True, kw_only=True)
 class FineTune(Train):
-    """Fine-tunes, evaluates or predicts.
+    """The step of a job that fine-tunes, evaluates or predicts.
 
     Attributes:
         typed: names of the settings that were given on the command line.
         vocabulary: the step of its data that makes the vocabulary, by which the model is sized; None: none is made.
     """
 
-    seconds_beside: ClassVar[float] = 12.0  # also for the plain methods that the scores are compared with
+    seconds_beside: ClassVar[float] = 12.0  # extra time, such as for the baselines
     config: FineTuningConfig
     typed: frozenset[str] = frozenset()
     vocabulary: SampleVocabulary | None = None
@@ -154,7 +154,7 @@ class FineTune(Train):
         return replace(self, config=derive(self.config, vocab_size=self.vocabulary.size_now()))
 
     def check(self, here: bool) -> None:
-        """Refuse also files that were named and are missing or wrong; others may be on the machine of the run."""
+        """Also refuse missing or wrong files that the user named; other files may exist where the job runs."""
         mistakes, error = Mistakes(), self._wrong_files()
         with mistakes.noted():
             super().check(here)
@@ -164,7 +164,7 @@ class FineTune(Train):
         mistakes.refuse()
 
     def _wrong_files(self) -> ValueError | None:
-        """None also where the files are made or fetched when the training starts."""
+        """The error of `check_files`, or None; files that a step makes or fetches may be missing."""
         if self.data or self.config.fetches_data():
             return None
         try:
@@ -201,7 +201,7 @@ class FineTuningResults(Step):
 
 
 def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool = True) -> list[str]:
-    """A table of the scores and the throughput, as far as summary.json has them, and where the results are."""
+    """The table of scores and throughput, as far as summary.json has them, and where the results are."""
     folder = config.log_dir()
     summary = read_json(folder / "summary.json")
     rows = [*_of_both_weights(scores or evaluation_scores(summary), summary), *_THROUGHPUT]
@@ -227,7 +227,7 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool
 
 
 def better_baseline(summary: Mapping[str, Any]) -> str:
-    """The baseline that scores best if it scores higher than the model, such as "bag-of-words baseline"; else ""."""
+    """Name of the best baseline if it scores higher than the model, such as "bag-of-words baseline"; otherwise ""."""
     ending = "_alone_score"
     measured = {key: value for key, value in summary.items() if key.endswith(ending) and value is not None}
     best = max(measured, key=measured.__getitem__, default="")
@@ -245,7 +245,7 @@ def _of_both_weights(scores: Sequence[Row], summary: Mapping[str, Any]) -> list[
 
 
 def evaluation_scores(summary: Mapping[str, Any]) -> list[Row]:
-    """All metrics of the evaluation."""
+    """All evaluation metrics of a summary."""
     names = [name for name, value in summary.items() if name.startswith("eval_") and isinstance(value, float)]
     titles = [with_baseline_title(name.removeprefix("eval_").replace("_", " ")) for name in names]
     return [(title, name, metric_form(name, summary)) for title, name in zip(titles, names, strict=True)]

@@ -35,7 +35,7 @@ def _argument_settings(line: CommandLine) -> ArgumentSettings:
 
 
 def _recipe(flags: Mapping[str, Any]) -> str:
-    """The recipe without --config: of the named task if nothing says what to do, or the quickstart without a task.
+    """The default recipe: of the named task if no other setting decides, or of the quickstart without a task.
 
     Data without a task never get the quickstart, which would train on the sentences of this project first.
     """

@@ -1,4 +1,4 @@
-"""`bash scripts/run_pretraining.sh --text FOLDER`: from a folder of files to a model that is sized for it.
+"""`bash scripts/run_pretraining.sh --text FOLDER`: plans and trains a model of the right size for a folder of text.
 
 The plan is made from the text, the machine and its measured speed, and printed first. Started again with the same line
 it continues; with more --hours, --epochs or --max-steps it trains longer. Exit codes as in `bert.commands.pretrain`.
@@ -40,7 +40,7 @@ _QUESTIONS = frozenset({"show_config", "dry_run", "plan"})  # flags that are ans
 
 
 def main(line: CommandLine, begun: float | None = None) -> int:
-    """Plan, and unless only the plan was asked for, run.
+    """Plan the training, and run it unless only the plan was asked for.
 
     A start reads and measures while it holds the lock of the output folder: two starts would measure each other.
 
@@ -79,7 +79,7 @@ def main(line: CommandLine, begun: float | None = None) -> int:
 
 
 def planned(line: CommandLine) -> Planned:
-    """One of several trainings on own text, as with --seeds: each makes its own plan when its turn comes."""
+    """Plan one of several trainings on own text (--seeds); each is planned when its turn comes."""
     request = _checked_request(line)
     questions = [partial(_answer, line)] if not _QUESTIONS.isdisjoint(line.launch) else []
     launch = read_settings(PretrainingLaunch, line.launch)
@@ -95,7 +95,7 @@ def _answer(line: CommandLine, phases: Sequence[Any], num_ranks: int) -> str:
 
 @dataclass(frozen=True)
 class TrainOnText(Step):
-    """A whole training on own text, from its plan to its results, with a record of its own."""
+    """The step of a job that does a whole training on own text, with its own record."""
 
     line: CommandLine
     text: TextRequest
@@ -117,7 +117,7 @@ class TrainOnText(Step):
 
 
 def _checked_request(line: CommandLine) -> TextRequest:
-    """What the line asks for, checked before anything is read or measured."""
+    """The request of a command line, checked before anything is read or measured."""
     request = read_text_request(line)
     trackers = request.setting("report_to", "none").split(",")
     check_all([partial(require_script, request.job.script()), partial(check_trackers, trackers)])
@@ -125,7 +125,7 @@ def _checked_request(line: CommandLine) -> TextRequest:
 
 
 def _collection(request: TextRequest) -> tuple[Step, ...]:
-    """The steps that make the text of the recipe `evening` before the plan reads it; none for the user's text."""
+    """Steps that collect the text of the recipe `evening` before planning; none if the user has text."""
     if request.documentation is None:
         return ()
     return (Documentation(request.documentation, num_workers=os.cpu_count() or 1),)

@@ -43,7 +43,7 @@ _LISTED = 10  # bad lines that are reported one by one
 
 
 class PredictCommand(PredictRequest):
-    """A command line of run_predict.py."""
+    """The settings of run_predict.py."""
 
     encode: bool = Field(
         False,
@@ -54,7 +54,7 @@ class PredictCommand(PredictRequest):
     @model_validator(mode="before")
     @classmethod
     def _imply(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """--encode and --in make vectors; --nearest FILE alone is --in FILE."""
+        """Set the flags that others imply: --encode and --in make vectors; a lone --nearest FILE is --in FILE."""
         implied = dict(values)
         refuse_address(implied.get("url", ""))
         if implied.get("encode") == "true" and implied.setdefault("task", "encoder") != "encoder":
@@ -121,7 +121,7 @@ def _report_cut_texts(model: "TrainedModel") -> None:
 
 
 def windows_of(rows: Iterable[InputRow | None]) -> Iterator[list[InputRow]]:
-    """Group the rows that run together: some thousand, or the rows before a pause of the input."""
+    """Group the input rows that are predicted together: some thousand, or all rows before a pause of the input."""
     window: list[InputRow] = []
     characters = 0
     for row in chain(rows, [None]):
@@ -134,7 +134,7 @@ def windows_of(rows: Iterable[InputRow | None]) -> Iterator[list[InputRow]]:
 
 
 class _Prediction:
-    """The rows of a request, and the results of a model, or of nearest sentences, for them.
+    """Reads the rows of a request, predicts them (or finds their nearest texts) and writes the results.
 
     Attributes:
         num_rows, num_bad: rows that were read, and those of them that cannot be used.
@@ -155,7 +155,7 @@ class _Prediction:
             self._compare_columns([path for path, (kind, _) in kinds.items() if kind == "csv"], form)
 
     def _compare_columns(self, paths: Sequence[Path], form: RowForm) -> None:
-        """Refuse a CSV with columns that the first one lacks before anything is predicted."""
+        """Before anything is predicted, refuse a CSV that lacks columns of the first one."""
         columns: dict[Path, Sequence[str]] = {}
         for path in paths if len(paths) > 1 else ():
             table = user_table(path, table_form(form.keys, form.decoding.header), "csv", form.decoding)
@@ -170,7 +170,7 @@ class _Prediction:
                 )
 
     def write(self) -> None:
-        """Write all results to standard output, or to a file that can be resumed."""
+        """Write all results to standard output, or to a file, whose writing can be resumed."""
         if self._request.output is not None:
             return self._write_file(self._request.output)
         for content, _ in self._contents(0):
@@ -200,7 +200,7 @@ class _Prediction:
             write_atomically(Path(f"{path}.json"), json.dumps(facts, indent=1, default=str).encode())
 
     def _contents(self, done: int) -> Iterator[tuple[bytes, int]]:
-        """What windows append to the output, and the number of their first row; windows of done rows are left out."""
+        """The output of each window and the number of its first row; finished windows are skipped."""
         output = self._output
         for window in windows_of(self._rows):
             output.begin()
@@ -215,7 +215,7 @@ class _Prediction:
             yield output.content(records, is_first=not first), first
 
     def _count_bad(self, window: Sequence[InputRow], *, report: bool) -> None:
-        """Count the rows that cannot be used; the first ones are reported on standard error."""
+        """Count the rows that cannot be predicted, and report the first of them on standard error."""
         for row in filter(lambda row: row.error, window):
             if report and self.num_bad <= _LISTED:
                 rest = "further bad lines are counted; each has its error in the output"
@@ -223,7 +223,7 @@ class _Prediction:
             self.num_bad += 1
 
     def _command(self) -> dict[str, Any]:
-        """What decides the results."""
+        """The facts that decide the results; an output file is resumed only if they are equal."""
         request, opened = self._request, self._model.opened
         settings = request.model_dump(exclude={"batch_size", "device", "cpu_threads"})
         files = [*request.files, *([request.in_] if request.in_ else [])]

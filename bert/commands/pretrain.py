@@ -1,4 +1,4 @@
-"""`bash scripts/run_pretraining.sh`: makes missing data, trains the phases, shows the results.
+"""`bash scripts/run_pretraining.sh`: makes missing data, trains the phases, and shows the results.
 
 Four forms, each with optional flags: no arguments (the quickstart); the 32 positional arguments of NVIDIA's scripts;
 a preset or recipe with --config; own text with --text, which bert.commands.own_text reads. Each form but the last
@@ -122,16 +122,16 @@ LAUNCHER = Launcher(
 
 
 class _ArgumentSettings(NamedTuple):
-    """The settings that the words before the flags stand for; flags override them."""
+    """The settings that positional arguments stand for; flags override them."""
 
     name: str
     launch: Mapping[str, Any]
-    phases: Mapping[int, dict[str, Any]]  # the settings of each phase that is trained
-    is_on_cpu: bool = False  # --device auto is the CPU, with any number of ranks
+    phases: Mapping[int, dict[str, Any]]  # settings of each phase that is trained
+    is_on_cpu: bool = False  # whether --device auto means the CPU, with any number of ranks
 
 
 def parse_launch_arguments(argv: Sequence[str]) -> LaunchPlan:
-    """The plan of a command line; raises ValueError with value, rule and remedy."""
+    """Read a command line into a plan; raises ValueError with value, rule and remedy."""
     return plan_of(read_command_line(LAUNCHER, argv))
 
 
@@ -203,7 +203,7 @@ def _preset_settings(name: str, line: CommandLine) -> _ArgumentSettings:
 
 
 def _refuse_order_of_pytorch(words: Sequence[str]) -> None:
-    """Refuse the arguments of NVIDIA's PyTorch script, whose batch is what a GPU has in an update.
+    """Refuse the argument order of NVIDIA's PyTorch script, whose batch is for one GPU and update.
 
     Its ninth argument is true or false, ours a number; of its first eight only the size of the batch differs.
     """
@@ -231,7 +231,7 @@ def _positional_settings(line: CommandLine) -> _ArgumentSettings:
 
 
 def _phase(line: CommandLine, phase: int, arguments: _ArgumentSettings) -> PretrainingConfig:
-    """The settings of a phase: preset, then flags, then flags of this phase, then what this machine decides."""
+    """The settings of a phase, merged from the preset, flags, flags of this phase, and this machine."""
     timed = {"lr_schedule": "wsd"} if "hours" in line.launch else {}  # whose decay can begin at any time
     layers: list[Mapping[str, Any]] = [{**arguments.phases[phase], **timed}, line.training, line.phases[phase]]
     sizes_file = next((layer["config_file"] for layer in reversed(layers) if layer.get("config_file")), None)
@@ -246,7 +246,7 @@ def _phase(line: CommandLine, phase: int, arguments: _ArgumentSettings) -> Pretr
 def _check_rest(
     line: CommandLine, form: _ArgumentSettings, phases: Sequence[int], launch: PretrainingLaunch, is_start: bool
 ) -> None:
-    """Refuse what the data and this machine refuse, of a command line that has other mistakes too."""
+    """Also collect the mistakes about data and this machine, for a command line with other mistakes."""
     checks: list[Callable[[], object]] = [partial(require_script, launch.start.script())]
     longest = {"max_position_embeddings": 1 << 20}  # with which a phase can be read whose length is a mistake
     for phase in phases:
@@ -259,7 +259,7 @@ def _check_rest(
 
 
 def _unread(line: CommandLine, configs: Sequence[PretrainingConfig], phase: int) -> list[str]:
-    """Warnings about settings that were typed for a phase but have no effect on it."""
+    """Warnings about settings that the user gave for a phase but that have no effect on it."""
     of_phase = line.phases[phase]
     common = [name for name in line.training if name not in of_phase]
     return [
@@ -271,7 +271,7 @@ def _unread(line: CommandLine, configs: Sequence[PretrainingConfig], phase: int)
 
 
 def _unread_of_shards(line: CommandLine, job: Job) -> list[str]:
-    """Warnings of typed settings that make missing shards, where none are missing."""
+    """Warnings about settings for making shards, if no shards have to be made."""
     typed = [name for name in Preparation.model_fields if name in line.launch]
     if not typed or any(isinstance(step, MissingShards) and not step.exist() for step in job.all_steps()):
         return []
@@ -280,7 +280,7 @@ def _unread_of_shards(line: CommandLine, job: Job) -> list[str]:
 
 
 def _refuse_own_data(phases: Sequence[PretrainingConfig], flags: Mapping[str, Any]) -> None:
-    """Refuse flags that would change the quickstart's data or make it in a folder of other data."""
+    """Refuse flags that would change the quickstart's data, or make it in a folder that has other data."""
     remedy = "name a preset (--config base) or one phase (--phase1)"
     for config in phases:
         recipe = RECIPES[f"quickstart_phase{config.run.phase}"]().data
@@ -309,7 +309,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def planned(words: Sequence[str]) -> Planned:
-    """The plan of a command line. With --text the plan is made when the job is executed."""
+    """Plan a command line. With --text the plan is made when the job is executed."""
     line = read_command_line(LAUNCHER, words)
     if is_about_own_text(line.launch):
         from bert.commands import own_text
@@ -326,7 +326,7 @@ def planned(words: Sequence[str]) -> Planned:
 
 
 def job_of(plan: LaunchPlan, words: Sequence[str] = (), for_all_nodes: bool = False) -> Job:
-    """Missing data and the training of each phase, then the results.
+    """The job of a plan: make missing data, train each phase, then show the results.
 
     Args:
         for_all_nodes: one node makes the missing data for all; otherwise several nodes refuse to start without them.
@@ -350,7 +350,7 @@ def job_of(plan: LaunchPlan, words: Sequence[str] = (), for_all_nodes: bool = Fa
 
 
 def first_start(config: PretrainingConfig, previous: PretrainingConfig) -> dict[str, Any]:
-    """Change the start of a phase without a checkpoint if necessary: phase 2 starts from phase 1.
+    """Choose the initial weights of a phase without a checkpoint: phase 2 starts from phase 1.
 
     Initial weights given for both phases are for phase 1 only; those given for phase 2 alone are kept.
 
@@ -370,7 +370,7 @@ def first_start(config: PretrainingConfig, previous: PretrainingConfig) -> dict[
 
 
 def _work(config: PretrainingConfig, world_size: int) -> float:
-    """The arithmetic of a phase, by which --hours are divided; of one whose updates are not known yet, of an update."""
+    """FLOPs of a phase, by which --hours are divided; of one update if the number of updates is not known yet."""
     data, schedule = config.data, config.batch.schedule(world_size)
     flops = training_flops_per_sequence(config.model, data.max_seq_length, data.max_predictions_per_seq)
     return float(flops * schedule.sequences(max(1, config.with_known_steps(world_size).run.max_steps)))

@@ -1,4 +1,4 @@
-"""What the quickstarts of fine-tuning train on: texts of this project, and a small vocabulary made of them."""
+"""Training data of the fine-tuning quickstarts: example texts of this project, and a small vocabulary made of them."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from bert.pretraining.quickstart_folder import QUICKSTART_DIR
 
 @dataclass(frozen=True)
 class MadeData:
-    """The data of a quickstart: the settings that name them, the steps that make them, and their vocabulary."""
+    """Data of a quickstart: the settings that name it, the steps that make it, and its vocabulary."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
@@ -37,7 +37,7 @@ def quickstart_data(
     questions: str | None,
     vocabulary_size: int,
 ) -> MadeData:
-    """Output folders, data of this project, and initial weights unless the flags name some.
+    """The output folder, example data and initial weights of a quickstart, unless flags name others.
 
     The weights are the result of the pre-training quickstart, or random numbers, with a vocabulary made of the data.
 
@@ -70,7 +70,7 @@ def quickstart_data(
 
 
 def _pretrained_settings() -> dict[str, Any]:
-    """The model of the pre-training quickstart; empty if there is none."""
+    """Settings that start from the model of the pre-training quickstart; empty if there is none."""
     folder = QUICKSTART_DIR / "bert-quickstart"
     if folder.is_dir() and weights_folder(folder) != folder:
         print(f"starting from the pre-trained weights in {weights_folder(folder)}", flush=True)
@@ -83,7 +83,7 @@ def _pretrained_settings() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SampleVocabulary(Step):
-    """Makes a small vocabulary of the file to train on, for a model of random weights.
+    """The step of a job that makes a small vocabulary from the training file, for a model of random weights.
 
     Attributes:
         text: questions in SQuAD's JSON, or a table, whose lines are the text.
@@ -104,7 +104,7 @@ class SampleVocabulary(Step):
         return self.data / "vocab.txt"
 
     def size_now(self) -> int:
-        """Tokens of the vocabulary; while there is none, as many as it may have."""
+        """Number of tokens of the vocabulary; before it exists, its largest allowed size."""
         return len(self.product.read_text(encoding="utf-8").splitlines()) if self.product.is_file() else self.size
 
     def is_done(self, execution: Execution) -> bool:
@@ -120,7 +120,7 @@ class SampleVocabulary(Step):
 
 
 def _documents(file: Path) -> list[str]:
-    """The paragraphs of SQuAD's JSON, the lines of another file."""
+    """The training texts of a file: the paragraphs of SQuAD's JSON, the lines of any other file."""
     content = file.read_text(encoding="utf-8")
     if file.suffix != ".json":
         return [line for line in content.splitlines() if line]

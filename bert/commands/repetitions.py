@@ -1,4 +1,4 @@
-"""`--seeds 5` and `run_glue.sh all CHECKPOINT`: one command with several seeds, each training in its own folder.
+"""`--seeds 5` and `run_glue.sh all CHECKPOINT`: one command that runs several trainings, each in its own folder.
 
 The same command resumes: a training that is done is not repeated, a stopped one continues, a failed one is tried
 again. The table at the end (mean, spread, average of GLUE) is also in the report, `python -m bert.reporting`.
@@ -33,7 +33,7 @@ def main(task: str, plan: Plan, words: Sequence[str]) -> int:
 
 
 def planned(task: str, plan: Plan, words: Sequence[str]) -> Planned:
-    """The plan of all trainings. A question such as --dry-run is answered for the first one.
+    """Plan all trainings. A question such as --dry-run is answered for the first one.
 
     Args:
         task: the name of the command.
@@ -85,12 +85,12 @@ def planned(task: str, plan: Plan, words: Sequence[str]) -> Planned:
 
 
 def _words_after(flag: str, words: Sequence[str]) -> list[str]:
-    """The whole numbers that follow a flag."""
+    """The whole numbers that follow a flag on the command line."""
     return list(takewhile(str.isdecimal, words[words.index(flag) + 1 :])) if flag in words else []
 
 
 def _with_part_of_the_hours(words: Sequence[str], number: int) -> list[str]:
-    """The command line of one of several trainings. With --text each has its own clock and its part of the time."""
+    """The command line of one of several trainings. With --text each has its own share of --hours."""
     parser = HelpParser(add_help=False, allow_abbrev=False, argument_default=SUPPRESS)
     for flag in ("--config", "--text", "--hours"):
         parser.add_argument(flag, nargs="+" if flag == "--text" else None)
@@ -105,7 +105,7 @@ def _with_part_of_the_hours(words: Sequence[str], number: int) -> list[str]:
 
 
 def _group(title: str, family: str, job: Job) -> Group:
-    """The steps of one training, which is not started again once it is done."""
+    """The steps of one training; a finished training is not started again."""
     steps = list[Step]()
     for step in job.steps:
         if isinstance(step, Train):
@@ -118,7 +118,7 @@ def _group(title: str, family: str, job: Job) -> Group:
 
 @dataclass(frozen=True)
 class Scores(Step):
-    """Writes and shows the table of all trainings that have ended."""
+    """The step of a job that writes and prints the table of all finished trainings."""
 
     takes_time: ClassVar[bool] = False
     folder: Path
@@ -140,7 +140,7 @@ class Scores(Step):
 
 
 def _all_tasks(words: Sequence[str]) -> dict[str, list[str]]:
-    """Task -> words of run_glue.sh, for `all [DATA_DIR] CHECKPOINT [flags]`."""
+    """Words of run_glue.sh by task, for `all [DATA_DIR] CHECKPOINT [flags]`."""
     number = next((index for index, word in enumerate(words) if word.startswith("-")), len(words))
     if number not in (2, 3):
         raise ValueError(f"{' '.join(words[:number])} must be all CHECKPOINT, or all DATA_DIR CHECKPOINT; see --help")

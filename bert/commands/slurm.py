@@ -2,14 +2,16 @@
 
 Environment variables become flags of scripts/run_pretraining.sh; a flag among FLAGS wins over its variable. `prepare`
 runs once, on the first node: it checks the settings, makes missing shards and refuses a job that is requeued for ever
-without progress. `train` runs on every node. `plan` answers --dry-run, --show-config and --plan on a login node, where
-sbatch's -N (--nodes) and -t (--time) may be among FLAGS. Exit codes are as for bert.commands.pretrain.
+without progress. With --dry-run it only names the shards that it would make. `train` runs on every node. `plan`
+answers --dry-run, --show-config and --plan on a login node, where sbatch's -N (--nodes) and -t (--time) may be among
+FLAGS. Exit codes are as for bert.commands.pretrain.
 """
 
 import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from bert.checkpoints.directories import list_steps
 from bert.commands import slurm_plan
@@ -20,9 +22,11 @@ from bert.config.setting_errors import usage_errors
 from bert.exit_codes import BAD_INPUT, OK
 from bert.files import read_json
 from bert.help_parser import HelpParser, wrapped
-from bert.jobs.job import Job, Planned, Step, execute
+from bert.jobs.job import Execution, Job, Planned, Step, execute
+from bert.jobs.record import JobRecord
 from bert.launching.arguments import one_of, read_command_line
 from bert.launching.previous_run import is_done
+from bert.launching.settings import LaunchPlan
 from bert.own_text.flags import is_about_own_text
 from bert.own_text.start import checkpoint_steps
 from bert.pretraining.config import PretrainingConfig
@@ -44,7 +48,7 @@ _TASKS = ("prepare", "train", "plan")
 
 
 def command_line(flags: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """The words for scripts/run_pretraining.sh: from the variables, for this node, then the typed flags."""
+    """Arguments of scripts/run_pretraining.sh: from the variables, for this node, then the user's flags."""
     named = {"config": environment["CONFIG"]} if environment.get("CONFIG") else {}
     is_text = is_about_own_text(named | read_command_line(LAUNCHER, flags).launch)
     return [*launch_arguments(environment, is_text), *node_arguments(environment, is_text), *flags]
@@ -54,15 +58,17 @@ def command_line(flags: Sequence[str], environment: Mapping[str, str]) -> list[s
 
 
 def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Check everything once, and make the shards that are missing (PREPROCESS)."""
+    """Check everything once, and make missing shards unless PREPROCESS forbids it."""
     with usage_errors(), errors_name_variables(environment):
         command = planned(argv)
         plan = command.plan
         if plan.questions:
             if environment.get("PREPROCESS") == "only":
                 plan.answers()
-            return OK  # else the next step answers
-        when = one_of("PREPROCESS", environment.get("PREPROCESS") or "auto", ("auto", "only", "never"))
+            elif "dry_run" in command.line.launch:  # the step `train` shows the plan of the training
+                _show_preparation(command, environment)
+            return OK
+        when = _when_to_prepare(environment)
         if when != "only" and plan.phases:
             try:  # before shards are made and not after
                 plan.ranks.devices(plan.phases[0].hardware.device)
@@ -73,15 +79,40 @@ def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
         note_progress(command, environment)
     if when == "never":
         return OK
+    job = _preparation(plan, command.job.output_dir)
+    return execute(job) if job.steps else OK
+
+
+def _when_to_prepare(environment: Mapping[str, str]) -> str:
+    return one_of("PREPROCESS", environment.get("PREPROCESS") or "auto", ("auto", "only", "never"))
+
+
+def _preparation(plan: LaunchPlan, output_dir: Path) -> Job:
+    """The job that makes the missing data of the phases that are not trained yet."""
     steps = list[Step]()
     for config in plan.phases:
         if not is_done(config):
             steps += data_steps(plan.name, config, plan.launch.shards, plan.ranks, for_all_nodes=True)
-    return execute(Job("shards", command.job.output_dir, tuple(steps))) if steps else OK
+    return Job("shards", output_dir, tuple(steps))
+
+
+def _show_preparation(command: Planned, environment: Mapping[str, str]) -> None:
+    """Print the steps that `prepare` would run."""
+    job = _preparation(command.plan, command.job.output_dir)
+    missing = Execution(job, JobRecord.of(job.output_dir)).steps_left()
+    if _when_to_prepare(environment) == "never":
+        print("prepare: checks the settings; PREPROCESS=never, so no shards are made")
+    elif missing:
+        print("prepare: checks the settings, then makes the missing data:")
+        for number, step in enumerate(missing, 1):
+            product = "" if step.product is None else f": {step.product}"
+            print(wrapped(f"{number}. {step.title}{product}", indent="  "))
+    else:
+        print("prepare: checks the settings; no data are missing before the training")
 
 
 def note_progress(command: Planned, environment: Mapping[str, str]) -> None:
-    """Count the runs of this job without progress: a time limit below the start-up time would requeue it for ever."""
+    """Count the runs of this job without progress: if its time limit is too short, it would be requeued for ever."""
     job, output_dir = environment.get("SLURM_JOB_ID", ""), command.job.output_dir
     record_file = output_dir / f"slurm-{job}.json"
     state, known = [], read_json(record_file)  # of each phase what changes if a run makes progress

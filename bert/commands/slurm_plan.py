@@ -42,7 +42,7 @@ class SbatchOptions:
 def read_sbatch_options(
     words: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> tuple[SbatchOptions, list[str]]:
-    """sbatch's -N and -t among the words (else its variables SBATCH_...), and the words without them."""
+    """Take sbatch's -N and -t from the words (else from its variables SBATCH_...); returns the other words too."""
     environment = environment or {}
     nodes, time = environment.get("SLURM_JOB_NUM_NODES", "1"), environment.get("SBATCH_TIMELIMIT")
     others, remaining = list[str](), iter(words)
@@ -61,7 +61,7 @@ def read_sbatch_options(
 
 
 def _split(word: str) -> tuple[str, str | None]:
-    """`--nodes=4`, `-N4` and `-N` -> the option, and the value in the same word."""
+    """Split `--nodes=4`, `-N4` or `-N` into the option and the value in the same word."""
     if word.startswith("--"):
         option, equals, value = word.partition("=")
         return option, value if equals else None
@@ -69,7 +69,7 @@ def _split(word: str) -> tuple[str, str | None]:
 
 
 def limit_seconds(text: str) -> float:
-    """A time limit of sbatch, such as 30 (minutes), 4:00:00 or 1-12, in seconds."""
+    """Seconds of a time limit of sbatch, such as 30 (minutes), 4:00:00 or 1-12."""
     for pattern, factors in _TIMES:
         if found := re.fullmatch(pattern, text):
             return float(sum(int(number) * factor for number, factor in zip(found.groups(), factors, strict=True)))
@@ -79,12 +79,12 @@ def limit_seconds(text: str) -> float:
 
 
 def variables_of(options: SbatchOptions) -> dict[str, str]:
-    """The variables that Slurm and run.sub set in a job with these options."""
+    """The environment variables that Slurm and run.sub set in a job with these options."""
     return {"SLURM_JOB_NUM_NODES": str(options.num_nodes), **_FIRST_NODE}
 
 
 def show(words: Sequence[str], options: SbatchOptions) -> None:
-    """Answer the questions of the command line, and compare a dry run with the time limit."""
+    """Print the plan or other answers for a command line; a dry run is compared with the time limit."""
     command = planned(words)
     plan, job = command.plan, command.job
     if plan.phases:  # whose shards the first node makes for all
@@ -131,7 +131,7 @@ def _limit(options: SbatchOptions, plan: LaunchPlan) -> str:
 
 
 def _needed_seconds(plan: LaunchPlan) -> float | None:
-    """The seconds that the job needs: --hours, otherwise the planner's time of all updates."""
+    """Seconds that the job needs: --hours, otherwise the planner's time of all updates."""
     if plan.hours is not None:
         return 3600 * plan.hours
     seconds, world_size = list[float](), plan.world_size()

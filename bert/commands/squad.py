@@ -101,7 +101,7 @@ def _argument_settings(line: CommandLine) -> ArgumentSettings:
 
 
 def _nvidias_words(line: CommandLine) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of the training and of the launch that the positional arguments of NVIDIA's script stand for."""
+    """The training and launch settings that the positional arguments of NVIDIA's script stand for."""
     words = read_positional(line, _POSITIONAL)
     settings = settings_of_nvidia(words)
     launch = {setting: settings.pop(setting) for setting in ("num_processes", "squad_dir", "mode")}
@@ -114,7 +114,7 @@ def _nvidias_words(line: CommandLine) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _quickstart(line: CommandLine, name: str) -> str:
-    """The recipe for the questions of this project, if no data are named; otherwise ""."""
+    """The quickstart recipe for the example questions of this project, if no data are named; otherwise ""."""
     names_data = "squad_dir" in line.launch or line.training.keys() & {"train_file", "predict_file", "download"}
     if line.positional or names_data or name not in ("", *_QUESTIONS):
         return ""
@@ -122,7 +122,7 @@ def _quickstart(line: CommandLine, name: str) -> str:
 
 
 def _files(line: CommandLine, launch: Mapping[str, Any], name: str) -> SquadFiles:
-    """The folder and the mode; without a mode, and without a word on what to do: train and evaluate."""
+    """The data folder and the mode; by default train and evaluate."""
     files = read_settings(SquadLaunch, {**launch, **line.launch}).start
     is_said = any(line.training.get(mode, "false") != "false" for mode in ALL_MODES)
     if files.mode is None and not is_said and not (name and Path(name).is_file()):
@@ -131,7 +131,7 @@ def _files(line: CommandLine, launch: Mapping[str, Any], name: str) -> SquadFile
 
 
 def _usual_settings(file: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """For a user's own file: rate, epochs and batch by its questions and the model, windows by the model's length."""
+    """Defaults for a user's own file: rate, epochs and batch by size of data and model, windows by the model."""
     usual = usual_settings(len(read_squad(file, version_2=True, labelled=False, decoding=decoding_of(values))), values)
     length = min(384, int(values.get("max_position_embeddings", 384)))
     windows = {"max_seq_length": length, "doc_stride": min(128, length // 3), "max_query_length": min(64, length // 2)}

@@ -1,4 +1,4 @@
-"""Settings that every run shares, the sizes of models, and the command line and YAML made from the settings.
+"""Settings shared by every run, model sizes, and the command line and YAML that are made from the settings.
 
 Nothing here depends on a task: the settings and recipes of a task are in the task's package.
 """

@@ -100,7 +100,7 @@ class BertConfig(Settings):
     local_rope_theta: Annotated[float, ReadWith("model_type", values=("modernbert",))] = Field(
         10_000.0, gt=1, description="modernbert: base of the rotary positions of layers that attend to near ones"
     )
-    classifier_pooling: MayDiffer[Literal["cls", "mean"]] = Field(  # cls: what older records, without it, mean
+    classifier_pooling: MayDiffer[Literal["cls", "mean"]] = Field(  # older records lack it and mean cls
         "cls", description="modernbert: what classifiers of texts read: the first token, or the mean of all"
     )
 
@@ -156,32 +156,32 @@ class BertConfig(Settings):
         return self.model_type == "modernbert"
 
     def has_token_types(self) -> bool:
-        """Whether it distinguishes the two segments of a pair; only such a model has a next-sentence head."""
+        """Whether the model distinguishes the two segments of a pair; only then it has a next-sentence head."""
         return self.model_type == "bert"
 
     def num_token_types(self) -> int:
-        """Rows of the embedding of token types; the one of a RoBERTa is added to every token."""
+        """Rows of the token-type embedding; RoBERTa's single row is added to every token."""
         return self.type_vocab_size if self.has_token_types() else 1
 
     def unused_positions(self) -> int:
-        """First rows of positions in other libraries' files, which no token has: a RoBERTa's up to that of padding."""
+        """Number of first position rows in other libraries' files that no token uses (RoBERTa's padding offset)."""
         return self.pad_token_id + 1 if self.model_type == "roberta" else 0
 
     def attends_locally(self, layer: int) -> bool:
-        """Whether a layer, from 0, sees only near tokens; none does if all tokens of the longest sequence are near."""
+        """Whether a layer, counted from 0, masks distant tokens; never if the window covers the whole sequence."""
         has_band = self.max_position_embeddings > self.local_attention // 2 + 1
         return has_band and self.uses_local_positions(layer)
 
     def has_window(self) -> bool:
-        """Whether any layer sees only near tokens."""
+        """Whether any layer uses local attention."""
         return any(map(self.attends_locally, range(self.num_hidden_layers)))
 
     def uses_local_positions(self, layer: int) -> bool:
-        """Whether a layer, from 0, has the rotary positions of local attention, at any length."""
+        """Whether a layer, counted from 0, has the rotary positions of local attention, at any length."""
         return self.is_modern() and layer % self.global_attn_every_n_layers != 0
 
     def feed_forward_products(self) -> int:
-        """Matrices of the feed-forward block, each of hidden_size x intermediate_size."""
+        """Number of matrices of size hidden_size x intermediate_size in the feed-forward block."""
         return 3 if self.is_modern() else 2
 
     def padded_vocab_size(self) -> int:
@@ -221,7 +221,7 @@ MODEL_TYPES = ("bert", "modernbert", *_ROBERTAS)  # of descriptions that are rea
 
 
 def our_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
-    """A description in Hugging Face's keys of a RoBERTa or ModernBERT, in ours; of any other model as it is."""
+    """Convert a RoBERTa or ModernBERT description from Hugging Face's keys to ours; others are left unchanged."""
     if values.get("model_type") in _ROBERTAS:
         return _roberta_values(values, path)
     if values.get("model_type") != "modernbert":
@@ -251,7 +251,7 @@ def our_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
 
 
 def _roberta_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
-    """Positions are counted from that of the first token, as of a BERT; theirs begin after the id of padding."""
+    """Count positions from the first token, as in a BERT; RoBERTa's begin after the id of padding."""
     pad, positions = values.get("pad_token_id", 1), values.get("max_position_embeddings", 512)
     if values.get("type_vocab_size", 1) != 1:
         raise ValueError(
@@ -268,7 +268,7 @@ def _roberta_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any
 
 
 def network_of(values: dict[str, Any], path: "str | Path") -> tuple[BertConfig, dict[str, Any]]:
-    """The network of a description in any library's keys, and what else it says; ValueError for other networks."""
+    """The network that a description in any library's keys names, and its other settings; ValueError if unknown."""
     known = dict(our_values(values, path))
     if known.setdefault("model_type", "bert") not in MODEL_TYPES:
         raise ValueError(
@@ -291,12 +291,12 @@ def network_of(values: dict[str, Any], path: "str | Path") -> tuple[BertConfig, 
 
 @dataclass(frozen=True)
 class FusedKernels:
-    """Kernels that only Paddle's GPU wheel has; without them the same arithmetic runs as separate operators."""
+    """Fused kernels that only Paddle's GPU wheel has; without them the same arithmetic runs as separate operators."""
 
-    linear: bool = False  # x W + b, and the bias gradient, in the epilogue of the matrix product
+    linear: bool = False  # x W + b in one kernel; the bias gradient is fused into the matrix product
     dropout_add: bool = False  # dropout and residual; keeps a seed for the backward pass, not a mask
-    attention: bool = False  # no tensor of s x s is stored; needs half precision
-    unpad: bool = False  # tokens packed as [T, hidden], without padding; not a kernel, and on CPU too
+    attention: bool = False  # stores no tensor of size s x s; needs half precision
+    unpad: bool = False  # packs tokens as [T, hidden] without padding; not a kernel, and on CPU too
 
 
 _LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}

@@ -17,7 +17,7 @@ ATTENTION_OF_PACKED_TOKENS = "flash_attn_unpadded"
 
 @dataclass(frozen=True)
 class DeviceFeatures:
-    """What the automatic settings depend on, of one rank's device.
+    """Properties of one rank's device that decide the automatic settings.
 
     Attributes:
         kind: cpu | gpu.
@@ -41,7 +41,7 @@ CPU = DeviceFeatures("cpu")
 
 
 def lacking_kernels(config: TrainingConfig, device: DeviceFeatures) -> dict[str, str]:
-    """The fused kernels that the settings want, each with the reason why this device cannot use it.
+    """The requested fused kernels that this device cannot use, each with the reason.
 
     Returns:
         {name of `FusedKernels`: reason}; the reason of a kernel that can be used is empty. `on` wants a kernel; `auto`
@@ -59,7 +59,7 @@ def lacking_kernels(config: TrainingConfig, device: DeviceFeatures) -> dict[str,
 
 
 def lacking_kernel(name: str, device: DeviceFeatures, packs_tokens: bool = False) -> str:
-    """The reason why a device cannot use a fused kernel; empty if it can.
+    """Why a device cannot use a fused kernel; empty if it can.
 
     Args:
         name: linear | dropout_add | attention.
@@ -77,7 +77,7 @@ def lacking_kernel(name: str, device: DeviceFeatures, packs_tokens: bool = False
 
 
 def resolve_auto(config: AnyConfig, device: DeviceFeatures, lacking: Mapping[str, str] | None = None) -> AnyConfig:
-    """The settings with `on` or `off` in place of every `auto`, as a run on this device uses them.
+    """The settings with `on` or `off` in place of every `auto`, for this device.
 
     The setting `device` becomes the kind of the device. A fused kernel that the device lacks is off, also if it was set
     to on: the run then uses plain operators. TF32 is on if float32 matrix products are computed in TF32. Resolved
@@ -106,7 +106,7 @@ def resolve_auto(config: AnyConfig, device: DeviceFeatures, lacking: Mapping[str
 
 
 def _unpads(config: TrainingConfig, device: DeviceFeatures) -> bool:
-    """Whether programs read packed tokens: automatic on a CPU alone."""
+    """Whether programs read packed tokens; `auto` turns it on only on a CPU."""
     return config.hardware.unpad == "on" or (config.hardware.unpad == "auto" and device.kind == "cpu")
 
 

@@ -1,4 +1,4 @@
-"""Settings of the batch of an update, and how it grows at the beginning of a training."""
+"""Settings of the global batch, and of its growth at the beginning of a training."""
 
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from bert.config.settings_base import Settings
 
 @dataclass(frozen=True)
 class BatchSchedule:
-    """The sequences of every update, all ranks.
+    """Number of sequences in every update, over all ranks.
 
     A batch that warms up is a multiple of `smallest` and grows by it up to `full`, with as many updates at each size,
     as ModernBERT's (Warner et al., 2024).
@@ -24,27 +24,27 @@ class BatchSchedule:
     updates_at_each: int = 0
 
     def unit(self) -> int:
-        """What every update's sequences are a multiple of."""
+        """Largest number that divides the batch size of every update."""
         return self.smallest or self.full
 
     def warmup_steps(self) -> int:
-        """Updates with fewer sequences than `full`."""
+        """Number of updates with fewer sequences than `full`."""
         return self.updates_at_each * (self.full // self.unit() - 1)
 
     def batch_size(self, step: int) -> int:
-        """Sequences of the update with index `step`, from 0."""
+        """Number of sequences in the update with index `step`, from 0."""
         is_full = step >= self.warmup_steps()
         return self.full if is_full else self.smallest * (1 + step // self.updates_at_each)
 
     def sequences(self, step: int) -> int:
-        """Sequences of the first `step` updates."""
+        """Number of sequences in the first `step` updates."""
         growing = min(step, self.warmup_steps())
         size, rest = divmod(growing, self.updates_at_each or 1)  # `size` sizes are done
         units = self.updates_at_each * size * (size + 1) // 2 + rest * (size + 1)
         return units * self.smallest + (step - growing) * self.full
 
     def steps(self, sequences: float) -> int:
-        """The whole updates in so many sequences."""
+        """Number of whole updates that so many sequences fill."""
         if not self.updates_at_each:
             return int(sequences / self.full)
         return bisect_right(range(int(sequences) // self.smallest + 1), sequences, key=self.sequences) - 1
@@ -61,19 +61,19 @@ class BatchSettings(Settings):
     )
 
     def resolved_global_batch_size(self, world_size: int) -> int:
-        """Sequences per update, all ranks; after a warm-up of the batch."""
+        """Sequences per update over all ranks, after a warm-up of the batch."""
         return self.batch_size * world_size * self.gradient_accumulation_steps(world_size)
 
     def warms_up(self) -> bool:
-        """Whether the first updates have fewer sequences than the others."""
+        """Whether the batch size grows at the beginning."""
         return False
 
     def schedule(self, world_size: int) -> BatchSchedule:
-        """The sequences of every update."""
+        """The batch size of every update."""
         return BatchSchedule(self.resolved_global_batch_size(world_size))
 
     def gradient_accumulation_steps(self, world_size: int) -> int:
-        """Micro-steps per update; after a warm-up of the batch."""
+        """Micro-steps per update, after a warm-up of the batch."""
         if self.global_batch_size is None:
             return self.gradient_merge_steps
         per_micro_step = self.batch_size * world_size

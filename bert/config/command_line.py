@@ -43,7 +43,7 @@ def parse_arguments(entry: EntryPoint, argv: Sequence[str] | None = None) -> Any
 
 
 def settings_of(entry: EntryPoint, argv: Sequence[str] | None = None) -> Any:
-    """The settings of a run_*.py: taken from a run file as they are, otherwise from flags, whose files are checked.
+    """The settings of a run_*.py: read from a run file, otherwise from flags, whose files are checked.
 
     Raises:
         SystemExit: as `parse_arguments`.
@@ -65,7 +65,7 @@ def run_entry(entry: EntryPoint, argv: Sequence[str] | None = None) -> int:
 
 
 def take_questions(flags: dict[str, Any], entry: EntryPoint) -> list[Question]:
-    """Remove the flags that ask about the settings: --show-config and the flags of the inquiries."""
+    """Remove and return the flags that ask about the settings: --show-config and the flags of the inquiries."""
     questions: list[Question] = [_settings_text] if flags.pop("show_config", False) else []
     for inquiry in entry.inquiries:
         if (request := inquiry.take(flags)) is not None:
@@ -78,26 +78,26 @@ def _settings_text(configs: Sequence[Any], num_ranks: int) -> str:
 
 
 def answered(questions: Sequence[Question], configs: Sequence[Any], num_ranks: int) -> bool:
-    """Print the answers; whether there was a question."""
+    """Print the answers to the questions; returns whether there was one."""
     if questions:
         print("\n".join(question(configs, num_ranks) for question in questions))
     return bool(questions)
 
 
 class SettingsParser(Parser):
-    """A parser of the flags of settings, without defaults and abbreviations."""
+    """A parser of the flags of settings. It knows no defaults and no abbreviations."""
 
     def __init__(self, **texts: Any) -> None:
         super().__init__(allow_abbrev=False, argument_default=argparse.SUPPRESS, formatter_class=Formatter, **texts)
 
     def read(self, words: Sequence[str] | None) -> dict[str, Any]:
-        """Flat name -> string, for the flags that were given; ValueError, a line each, for others."""
+        """The flags on the command line as flat name -> string; ValueError with a line for each unknown word."""
         values, mistakes = self.read_known(words)
         Mistakes(mistakes).refuse()
         return values
 
     def read_known(self, words: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
-        """(flat name -> string, for the flags that were given; a line for each word that is no flag)."""
+        """The known flags as flat name -> string, and an error line for each other word."""
         flags, unknown = self.parse_known_args(
             [with_dashes(word) for word in (sys.argv[1:] if words is None else words)]
         )
@@ -108,12 +108,12 @@ class SettingsParser(Parser):
         return suggest(flag, self._option_string_actions, "see --help")
 
     def group(self, title: str) -> Any:
-        """The group of flags of this title; it is made if there is none."""
+        """The group of flags with this title; created if there is none."""
         groups = (group for group in self._action_groups if group.title == title)
         return next(groups, None) or self.add_argument_group(title)
 
     def add_settings(self, entry: EntryPoint) -> None:
-        """The flags of an entry point, in a group for each section of its settings."""
+        """Add the flags of an entry point, in a group for each section of its settings."""
         start, recipe = self.group(START), next(iter(entry.recipes), None)
         start.add_argument(
             "--config",
@@ -139,7 +139,7 @@ class SettingsParser(Parser):
 
 
 class _ShowConfig(argparse.Action):
-    """`--show-config True` or `False`, as NVIDIA's documents have it, goes on: a run writes config.yaml anyway."""
+    """Accepts NVIDIA's `--show-config True` or `False` and continues: a run writes config.yaml anyway."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         if values is None:
@@ -151,7 +151,7 @@ class _ShowConfig(argparse.Action):
 
 
 def with_dashes(word: str) -> str:
-    """`--max_steps=3` -> `--max-steps=3`: NVIDIA's documents have both."""
+    """Write a flag with dashes: `--max_steps=3` -> `--max-steps=3` (NVIDIA's documents use both)."""
     flag, equals, value = word.partition("=")
     return f"{flag.replace('_', '-')}{equals}{value}" if word.startswith("--") else word
 

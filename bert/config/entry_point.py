@@ -1,4 +1,4 @@
-"""A training command as its user sees it: settings, recipes, questions that it answers."""
+"""A training command as its user sees it: settings, recipes and the questions that it answers."""
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
@@ -14,15 +14,15 @@ START = "where to begin"  # title of the first group of flags
 class Inquiry:
     """Flags that ask something about the settings. Like --help, they are answered instead of running."""
 
-    add_flags: Callable[[Any], None]  # to an argparse group
-    take: Callable[[dict[str, Any]], Any]  # removes them from the flags -> the question, None if there is none
-    answer: Callable[[Any, Sequence[Any], int], str]  # (question, settings of consecutive runs, number of ranks)
-    title: str = START  # of the group
+    add_flags: Callable[[Any], None]  # adds the flags to an argparse group
+    take: Callable[[dict[str, Any]], Any]  # removes the flags from the command line; returns the question, or None
+    answer: Callable[[Any, Sequence[Any], int], str]  # of (question, settings of consecutive runs, number of ranks)
+    title: str = START  # title of the group of flags
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The effect of given settings on others.
+    """The effect of some settings on others.
 
     Attributes:
         given, drops: if a layer changes any of the settings `given`, the settings `drops` are removed from the layers
@@ -39,15 +39,15 @@ class Rule:
 class EntryPoint:
     script: str
     config_class: type[TrainingConfig]
-    task: str  # "module:class" of what is run; it is named because importing it loads Paddle
+    task: str  # "module:class" of the task; a string, because importing it loads Paddle
     # By the names that --config takes: all settings of a run, or some by their flat names.
     recipes: Mapping[str, Callable[[], TrainingConfig | Mapping[str, Any]]]
     usage: str
     description: str
-    examples: Sequence[str] = ()  # words after the script, for --help
+    examples: Sequence[str] = ()  # arguments of the script, for the examples in --help
     inquiries: Sequence[Inquiry] = ()
-    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)  # name of a field -> its further flags
-    default_model: str = "bert-base-uncased"  # a built-in model, where settings and weights name none
+    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)  # name of a field -> its other flags
+    default_model: str = "bert-base-uncased"  # built-in model if neither settings nor weights name one
     rules: Sequence[Rule] = ()  # applied in this order
 
 

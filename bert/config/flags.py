@@ -1,4 +1,4 @@
-"""Fields of settings <-> flags of argparse: every field has its flag, and every flag its field."""
+"""Converts between fields of settings and flags of argparse: every field has a flag, and every flag a field."""
 
 import argparse
 import typing
@@ -16,7 +16,7 @@ from bert.help_parser import HelpFormatter, HelpParser
 
 
 def flat_fields(config_class: type[BaseModel]) -> dict[str, tuple[str, FieldInfo]]:
-    """Field name -> (section, field), over all sections."""
+    """Fields of all sections, as field name -> (section, field)."""
     fields: dict[str, tuple[str, FieldInfo]] = {}
     for section, holder in config_class.model_fields.items():
         assert isinstance(holder.annotation, type) and issubclass(holder.annotation, BaseModel), section
@@ -27,7 +27,7 @@ def flat_fields(config_class: type[BaseModel]) -> dict[str, tuple[str, FieldInfo
 
 
 def field_at(config_class: type[BaseModel], place: Sequence[int | str]) -> tuple[str, FieldInfo]:
-    """The name and the field that a pydantic error's `loc` refers to; parts below the field are ignored."""
+    """The name and field at a pydantic error's `loc`; parts below the field are ignored."""
     name, field = str(place[0]), config_class.model_fields[str(place[0])]
     if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel) and len(place) > 1:
         return field_at(field.annotation, place[1:])
@@ -35,11 +35,11 @@ def field_at(config_class: type[BaseModel], place: Sequence[int | str]) -> tuple
 
 
 class ValueFlags(dict[Any, tuple[str, str]]):
-    """Metadata of a field that has one flag for each value, not one that takes the value: value -> (flag, help)."""
+    """Metadata of a field that has one flag for each value: value -> (flag, help)."""
 
 
 def value_flags(field: FieldInfo) -> Mapping[Any, tuple[str, str]]:
-    """The field's `ValueFlags`; empty if it has none."""
+    """The field's `ValueFlags`, or an empty one."""
     return next((entry for entry in field.metadata if isinstance(entry, ValueFlags)), {})
 
 
@@ -53,7 +53,7 @@ _FLAGS = {  # flags with another name than the setting
 
 @dataclass(frozen=True)
 class Flag:
-    """Metadata of a field: how a command line gives it, where the field's name, type and default do not say so.
+    """Metadata of a field: how its flag differs from its name, type and default.
 
     Attributes:
         name: the flag, if it is not the field's name with dashes.
@@ -90,19 +90,19 @@ _PLAIN = Flag()
 
 
 def flag_of(field: FieldInfo) -> Flag:
-    """The field's `Flag`; one without any fact if it has none."""
+    """The field's `Flag`, or a default one."""
     return next((entry for entry in field.metadata if isinstance(entry, Flag)), _PLAIN)
 
 
 def flag_name(name: str) -> str:
-    """The flag of a setting, such as --max-steps of max_steps; of `no_NAME`, the flag that switches NAME off."""
+    """The flag of a setting, such as --max-steps of max_steps; for `no_NAME` the flag that switches NAME off."""
     if name.startswith("no_") and name[3:] in _FLAGS:
         return f"--no-{_FLAGS[name[3:]][2:]}"
     return _FLAGS.get(name, "--" + name.rstrip("_").replace("_", "-"))  # in_: `in` is a word of Python
 
 
 def name_on_command_line(name: str, field: FieldInfo) -> str:
-    """What a user types to give the field: its flag, or the placeholder of a positional argument."""
+    """How a user gives the field on the command line: its flag, or the placeholder of its position."""
     flag = flag_of(field)
     if flag.is_positional:
         return flag.placeholder or name.upper()
@@ -110,7 +110,7 @@ def name_on_command_line(name: str, field: FieldInfo) -> str:
 
 
 class Parser(HelpParser):
-    """A parser whose errors are ValueErrors. A flag that has another name than its setting is accepted by both."""
+    """An argument parser that raises ValueError. It accepts a flag by its setting's name too."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -119,7 +119,7 @@ class Parser(HelpParser):
     def add_setting(
         self, group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = (), *, bare: bool = False
     ) -> None:
-        """Add the flag of a field to a group, as `add_flag`, and accept its older names."""
+        """Add the flag of a field to a group by `add_flag`, and accept its older names."""
         add_flag(group, name, field, aliases, bare=bare)
         self.add_old_names({old: name_on_command_line(name, field) for old in flag_of(field).hidden_aliases})
 
@@ -132,7 +132,7 @@ _BOOLEANS = {"0": "false", "no": "false", "off": "false", "1": "true", "yes": "t
 
 
 class Boolean(argparse.Action):
-    """`--flag`, `--flag VALUE`, `--no-flag`; with nargs=0 without VALUE."""
+    """Argparse action of `--flag`, `--flag VALUE` and `--no-flag`; without VALUE if nargs=0."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         is_negated, has_value = option_string == self.option_strings[1], values not in (None, [])
@@ -143,12 +143,12 @@ class Boolean(argparse.Action):
 
 
 def is_on(values: Mapping[str, Any], name: str) -> bool:
-    """Whether a boolean setting is true among flat settings, which are flags' strings or YAML's values."""
+    """Whether a boolean among flat settings is true; it may be a flag's string or a value of YAML."""
     return str(values.get(name, "false")).lower() == "true"
 
 
 class Formatter(HelpFormatter):
-    """No placeholder after a boolean flag, whose value is rarely given, but the values of a switch."""
+    """Help formatter that shows no placeholder after a boolean flag, but the values of a switch."""
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if isinstance(action, Boolean):
@@ -190,7 +190,7 @@ def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = (
 
 
 def _help_of(field: FieldInfo) -> str:
-    """The description, the choices that are too long for a placeholder, and the default of what may be left out.
+    """Help text of a field: description, long choices, and the default if the flag may be omitted.
 
     A default of None is no value that a reader can use: if the program does something by itself, the description ends
     with it: "(default: no limit)".
@@ -207,14 +207,14 @@ def _help_of(field: FieldInfo) -> str:
 
 
 def _shown_default(value: Any) -> str:
-    """As it is typed: `true`, `1.1`; numbers of a list with commas between them."""
+    """The default as a user would type it: `true`, `1.1`, list elements separated by commas."""
     if isinstance(value, tuple):
         return ", ".join(map(_shown_default, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _placeholder(field: FieldInfo) -> str | None:
-    """What --help shows for the value: the placeholder, the unit, or the choices and types."""
+    """Placeholder of a flag's value in --help: the metavar, the unit, or the choices and types."""
     form = flag_of(field)
     if form.placeholder or form.unit:
         return form.placeholder or form.unit
@@ -228,7 +228,7 @@ def _placeholder(field: FieldInfo) -> str | None:
 
 
 def _has_long_choices(field: FieldInfo) -> bool:
-    """Whether the choices, which a list shows twice, are too long for a line beside the flag."""
+    """Whether the choices are too long for a line beside the flag."""
     length = len("|".join(map(str, choices_of(field))))
     return length * (2 if is_list(field) else 1) > _LONGEST_PLACEHOLDER
 
@@ -239,14 +239,14 @@ def is_list(field: FieldInfo) -> bool:
 
 
 def _value_types(field: FieldInfo) -> tuple[Any, ...]:
-    """The types of one value of a field. For a list (tuple[X, ...]) these are the types of its elements."""
+    """The types of one value of a field. For a list (tuple[X, ...]) they are the types of its elements."""
     if not is_list(field):
         return members(field)
     return tuple(typing.get_args(kind)[0] for kind in members(field) if typing.get_origin(kind) is tuple)
 
 
 def members(field: FieldInfo) -> tuple[Any, ...]:
-    """The types a field accepts: the members of a union, or one type."""
+    """The types that a field accepts: the members of a union, or one type."""
     is_union = typing.get_origin(field.annotation) in (typing.Union, UnionType)
     return typing.get_args(field.annotation) if is_union else (field.annotation,)
 
@@ -256,6 +256,6 @@ def is_optional(field: FieldInfo) -> bool:
 
 
 def choices_of(field: FieldInfo) -> list[Any]:
-    """The values of the Literals that a field accepts, or that each value of a list may have."""
+    """The Literal values that a field accepts, or that each element of a list may have."""
     literals = [kind for kind in _value_types(field) if typing.get_origin(kind) is typing.Literal]
     return [choice for literal in literals for choice in typing.get_args(literal)]

@@ -1,4 +1,4 @@
-"""Replaces paths of NVIDIA's image, which its documents use, on machines without the image."""
+"""Replaces paths of NVIDIA's container image, which its documents use, on machines without the image."""
 
 import os
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _VOCABULARIES = Path("vocab")  # holds NAME-vocab.txt
 
 
 def built_in_model(config_file: Path) -> str | None:
-    """The built-in model that a model description of the image stands for; None for any other file."""
+    """The built-in model that stands for a model description in NVIDIA's image; None for any other file."""
     if str(config_file.parent) not in _DESCRIPTIONS or config_file.exists():
         return None
     name = f"bert-{config_file.stem}-uncased" if config_file.stem in ("base", "large") else config_file.stem
@@ -32,5 +32,5 @@ def with_own_vocabulary(values: Mapping[str, Any], has_weights: bool) -> dict[st
 
 
 def own_checkout(code_dir: Path) -> Path:
-    """The folder of the code: this checkout if `code_dir` is the image's folder and does not exist."""
+    """This checkout, if `code_dir` is the code folder of NVIDIA's image and does not exist; otherwise `code_dir`."""
     return REPOSITORY if code_dir == _CHECKOUT and not code_dir.exists() else code_dir

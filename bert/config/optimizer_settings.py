@@ -1,4 +1,4 @@
-"""Settings of an update: the optimizer with its learning rate, and the precision of the arithmetic."""
+"""Settings of an update: the optimizer, its learning rate, and the precision of the arithmetic."""
 
 from typing import Annotated, Any, Literal
 
@@ -105,7 +105,7 @@ class OptimizerSettings(Settings):
         return self
 
     def decay_text(self) -> str:
-        """The schedule after warm-up, in words."""
+        """Describes the learning-rate schedule after warm-up in words."""
         return {
             "polynomial": f"decay of power {self.lr_decay_power:g}",
             "linear": "linear decay",

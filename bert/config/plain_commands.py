@@ -1,4 +1,4 @@
-"""Command lines of the commands that do not train: one settings class, whose fields are the flags.
+"""Command lines of commands that do not train: one settings class, whose fields are the flags.
 
 A training command has recipes, YAML files and sections; see bert/config/command_line.py.
 """
@@ -43,7 +43,7 @@ def read_flags(
     program: str | None = None,
     examples: Sequence[str] = (),
 ) -> AnySettings:
-    """The checked settings of a command line.
+    """Read and check the settings of a command line.
 
     Args:
         words: without the name of the program; None: those of this process.
@@ -59,7 +59,7 @@ def read_flags(
 def settings_from(
     settings_class: type[AnySettings], parser: argparse.ArgumentParser, words: Sequence[str] | None = None
 ) -> AnySettings:
-    """As `read_flags`, with a parser of `parser_of`.
+    """As `read_flags`, with an existing parser made by `parser_of`.
 
     Raises:
         ValueError: for all mistakes that were found; `explain` gives one line for each.
@@ -82,7 +82,7 @@ def parser_of(
     groups: Mapping[str, type[Settings]] = MappingProxyType({}),
     examples: Sequence[str] = (),
 ) -> Parser:
-    """A parser of the flags of a settings class, which leaves out what is not given.
+    """A parser of the flags of a settings class; flags that are not on the command line get no value.
 
     Args:
         groups: title in --help -> a parent of the settings class, whose fields stand below that title.
@@ -108,7 +108,7 @@ def parser_of(
 
 
 def _usage(name: str, field: Any) -> str:
-    """A field in the line of usage: its flag and a placeholder, or its place."""
+    """A field in the usage line: its flag and a placeholder, or its position."""
     form, typed = flag_of(field), name_on_command_line(name, field)
     several = " ..." if is_list(field) else ""
     if form.is_positional:
@@ -121,7 +121,7 @@ def _word_of(name: str) -> str:
 
 
 def _unknown(words: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
-    """A line for each flag that does not exist, or for each word too many if there is no such flag."""
+    """Error lines: one for each unknown flag, or for each extra word if all flags are known."""
     flags = [word.partition("=")[0] for word in words if word.startswith("--")]
     known = parser._option_string_actions
     lines = [f"{flag} is not a flag; {suggest(flag, known, 'see --help')}" for flag in flags]
@@ -129,7 +129,7 @@ def _unknown(words: Sequence[str], parser: argparse.ArgumentParser) -> list[str]
 
 
 def _without_none(settings_class: type[Settings], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values; the word none stands for no value where a field is optional and is neither text nor has that choice.
+    """The values without those that are the word none, if a field is optional and is neither text nor has that choice.
 
     The training commands read it in the same way.
     """

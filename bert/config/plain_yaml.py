@@ -1,4 +1,4 @@
-"""YAML of settings, read strictly: plain values, each name once."""
+"""Reads the YAML of settings strictly: plain values, each name once."""
 
 from functools import cache
 from pathlib import Path
@@ -10,11 +10,11 @@ _LONGEST_VALUE = 3000  # characters: a number of as many hexadecimal digits can 
 
 @cache
 def _strict_loader() -> type[Any]:
-    """The loader of YAML, which is loaded with the first file: --help needs none."""
+    """The loader class of YAML; the package is imported here, because --help needs none."""
     import yaml
 
     class _StrictLoader(yaml.SafeLoader):
-        """Refuses a key given twice, which YAML readers usually accept."""
+        """YAML loader that refuses a duplicate key, which others accept."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             seen = set()
@@ -32,7 +32,7 @@ def _strict_loader() -> type[Any]:
 
 
 def _check_yaml(text: str) -> None:
-    """Refuse what no setting needs and takes time or memory without end: references, nesting, endless values."""
+    """Refuse YAML that could take endless time or memory: references, deep nesting, very long values."""
     import yaml
 
     depth = 0
@@ -49,7 +49,7 @@ def _check_yaml(text: str) -> None:
 
 
 def plain_yaml(text: str) -> Any:
-    """Read the plain value of a YAML document. ValueError for anything that settings cannot be."""
+    """Read the plain value of a YAML document. ValueError for anything that is no setting."""
     import yaml
 
     try:
@@ -62,7 +62,7 @@ def plain_yaml(text: str) -> Any:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The names and values of a file of settings; ValueError, naming the file."""
+    """Read a file of settings as name -> value; ValueError, naming the file."""
     try:
         values = plain_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

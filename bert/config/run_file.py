@@ -1,4 +1,4 @@
-"""The settings of a training as files: YAML for people, and the run file for ranks.
+"""The settings of a training as files: config.yaml for people, and the run file for ranks.
 
 The run file is OUTPUT_DIR/STAGE/run.json: all settings of one start by section, resolved by the launcher. The ranks
 read it as it is, with `run_*.py --run FILE`: no recipe, rule or flag is looked at again.
@@ -31,7 +31,7 @@ def dump_yaml(config: BaseModel) -> str:
 
 
 def run_file(config: TrainingConfig) -> Path:
-    """Where the run file of a training is; a benchmark's replaces no training's."""
+    """The path of a training's run file; a benchmark has its own."""
     return config.log_dir() / _NAME
 
 
@@ -40,7 +40,7 @@ def run_file_content(config: TrainingConfig) -> bytes:
 
 
 def read_run(file: Path, config_class: type[AnyConfig]) -> AnyConfig:
-    """The settings of a rank. ValueError for a file that no launcher of this version wrote."""
+    """The settings of a rank, read from a run file. ValueError if another version of the launcher wrote it."""
     try:
         return config_class.model_validate(json_of(file.read_bytes()))
     except (OSError, ValueError) as error:
@@ -52,13 +52,13 @@ def read_run(file: Path, config_class: type[AnyConfig]) -> AnyConfig:
 
 
 def rank_settings(file: Path, config_class: type[AnyConfig]) -> AnyConfig:
-    """What a rank does first: it binds its life to its launcher's, and reads its settings, or ends with an error."""
+    """Start a rank: end with the launcher, and read the settings, or end with an error."""
     end_with_launcher()
     with usage_errors():
         return read_run(file, config_class)
 
 
 def given_run_file(argv: Sequence[str] | None) -> Path | None:
-    """The file of `--run FILE`, with which a launcher starts a rank; None for any other command line."""
+    """The FILE of `--run FILE`, by which a launcher starts a rank; None for any other command line."""
     words = sys.argv[1:] if argv is None else argv
     return Path(words[1]) if len(words) == 2 and words[0] == RUN_FLAG else None

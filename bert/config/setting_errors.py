@@ -1,4 +1,4 @@
-"""Errors of settings in one line each: the value, the rule, the remedy."""
+"""Explains wrong settings in one line each: the value, the rule, the remedy."""
 
 import contextlib
 import difflib
@@ -21,7 +21,7 @@ _RULES = {  # by the type of a pydantic error, whose own words are for programme
 
 
 class SeveralMistakes(ValueError):
-    """The mistakes of one command line, each in a line of its own."""
+    """A ValueError with all mistakes of a command line, each in a line of its own."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         super().__init__("; ".join(lines))
@@ -40,7 +40,7 @@ class Mistakes:
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
-        """A context whose ValueError is noted, and ends it."""
+        """Context manager: a ValueError ends its block, and is collected."""
         try:
             yield
         except ValueError as error:
@@ -53,12 +53,12 @@ class Mistakes:
         return bool(self._lines)
 
     def refuse(self) -> None:
-        """Raise `SeveralMistakes` if there are any."""
+        """Raise `SeveralMistakes` if mistakes were collected."""
         refuse_mistakes(dict.fromkeys(self._lines))
 
 
 def refuse_mistakes(lines: Iterable[str]) -> None:
-    """Raise `SeveralMistakes` if there are any lines."""
+    """Raise `SeveralMistakes` unless the list of lines is empty."""
     if mistakes := list(lines):
         raise SeveralMistakes(mistakes)
 
@@ -73,7 +73,7 @@ def check_all(checks: Iterable[Callable[[], object]]) -> None:
 
 
 class SettingsWithRules(Settings):
-    """Settings whose values must also fit each other: all rules that they break are shown together."""
+    """Settings with rules between values; all broken rules are reported together."""
 
     @model_validator(mode="after")
     def _check_rules(self) -> Self:
@@ -81,17 +81,17 @@ class SettingsWithRules(Settings):
         return self
 
     def _mistakes(self) -> Iterator[str]:
-        """A line for each rule that values break together."""
+        """An error line for each rule that the values break together."""
         yield from ()
 
 
 def usage_errors() -> contextlib.AbstractContextManager[None]:
-    """A context in which wrong settings end the command with one line for each mistake."""
+    """Context manager: wrong settings end the command with one line for each mistake."""
     return command(place=None, explain=explain)
 
 
 def explain(error: ValueError, source: str | None = None, *, has_recipes: bool = True) -> list[str]:
-    """One line for each mistake.
+    """Error lines for a ValueError: one for each mistake.
 
     Args:
         source: where the values can be changed; None: on the command line.

@@ -1,4 +1,4 @@
-"""Where the value of a setting comes from. A later layer overrides an earlier one:
+"""Merges the sources of settings. A later layer overrides an earlier one:
 
 1. the default, or what other settings of the command imply for it (`Rule`)
 2. the recipe, preset or YAML file that --config names, over the parent that it names
@@ -32,7 +32,7 @@ _EXTRA_KEYS = ("config", "config_file")  # accepted in YAML beside the fields: a
 
 
 def resolve_config(flags: Mapping[str, Any], entry: EntryPoint) -> Any:
-    """`resolve` of one layer: flags over the YAML file or recipe named by `config`."""
+    """`resolve` for one layer: flags over the YAML file or recipe that `config` names."""
     return resolve([flags], entry)
 
 
@@ -62,7 +62,7 @@ def resolve(requested: Sequence[Mapping[str, Any]], entry: EntryPoint) -> Any:
 
 
 def merged(layers: Iterable[Mapping[str, Any]], rules: Sequence[Rule]) -> dict[str, Any]:
-    """Later layers over earlier ones; what a layer gives drops other settings below it, as the rules say."""
+    """Merge the layers, later ones over earlier ones. A value drops the lower settings that its rules name."""
     values: dict[str, Any] = {}
     for layer in layers:
         new = {name for name, value in layer.items() if str(value) not in (*_NOT_GIVEN, str(values.get(name)))}
@@ -102,7 +102,7 @@ def _read_yaml(path: Path, entry: EntryPoint) -> dict[str, Any]:
 
 
 def without_removed(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """The values of a file without the removed settings that were off; a removed setting that was on stays.
+    """The values of a file without removed settings that were off; one that was on stays, to be refused.
 
     Args:
         known: names of the settings there are. `best_by` was removed from pre-training, and is a setting of labels.
@@ -112,7 +112,7 @@ def without_removed(values: Mapping[str, Any], known: Collection[str]) -> dict[s
 
 
 def _architecture(layer: dict[str, Any]) -> dict[str, Any]:
-    """Sizes that a layer brings by its `config_file` (taken out of it) or by the name of a built-in model."""
+    """Model sizes of a layer, from its `config_file` (taken out of it) or the name of a built-in model."""
     config_file, name = layer.pop("config_file", None), layer.get("bert_model")
     if config_file not in (None, "None", "none"):
         if model := built_in_model(Path(str(config_file))):
@@ -127,7 +127,7 @@ def _architecture(layer: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_settings(settings_class: type[AnySettings], values: Mapping[str, Any]) -> AnySettings:
-    """Settings with sections, checked, from values by their flat names; values of other settings are ignored."""
+    """Build checked settings from values by flat names; values of other settings are ignored."""
     sections: dict[str, dict[str, Any]] = {section: {} for section in settings_class.model_fields}
     for name, (section, field) in flat_fields(settings_class).items():
         if name not in values:
@@ -142,5 +142,5 @@ def read_settings(settings_class: type[AnySettings], values: Mapping[str, Any]) 
 
 
 def _expanded(path: Any) -> Any:
-    """Expand ~ and $VARIABLES; a variable that is not set stays as it is, and check_files() reports it."""
+    """Expand ~ and $VARIABLES. An unset variable stays as it is, and check_files() reports it."""
     return os.path.expanduser(os.path.expandvars(path)) if isinstance(path, (str, Path)) else path

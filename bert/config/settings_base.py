@@ -30,7 +30,7 @@ OwnFilesOnly = Annotated[_Value, OWN_FILES_ONLY]
 
 @dataclass(frozen=True, init=False)
 class ReadWith:
-    """Metadata of a setting that a run reads only beside another setting (`bert.config.unread_settings`).
+    """Metadata of a setting that has an effect only with another setting (`bert.config.unread_settings`).
 
     Attributes:
         names: the other setting; of several one is enough. A task that has none of them reads the setting.
@@ -57,11 +57,11 @@ class ReadWith:
 
 
 class Room(str):
-    """Metadata of a field: the room that owns it, such as `bert.pretraining`. `Settings` gives it to every field."""
+    """Metadata of a field: the package that owns it, such as `bert.pretraining`. `Settings` adds it to every field."""
 
 
 def room_of(field: FieldInfo) -> str:
-    """The room that owns a setting: only it, and rooms that import it, may name the setting."""
+    """The package that owns a setting: only it, and packages that import it, may name the setting."""
     return next(entry for entry in field.metadata if isinstance(entry, Room))
 
 
@@ -69,13 +69,13 @@ _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def seconds_of(text: str) -> float | None:
-    """The seconds of a duration such as 90, 90s, 10m or 1.5h, above 0; None if it is none."""
+    """Seconds of a duration such as 90, 90s, 10m or 1.5h, above 0; None if the text is no duration."""
     match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([smh]?)", text.strip().lower())
     return (float(match[1]) * _SECONDS[match[2]] or None) if match else None
 
 
 class Settings(BaseModel):
-    """Base of all settings: frozen, and refuses unknown names, infinite numbers and NaN."""
+    """Base of all settings: immutable; refuses unknown names, infinite numbers and NaN."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=(), defer_build=True
@@ -83,7 +83,7 @@ class Settings(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
-        """Give each field the room of the class that has it first, even if a subclass declares it again."""
+        """Set the owning package of each field: that of the first class that declares it."""
         super().__pydantic_init_subclass__(**options)
         for name, field in cls.model_fields.items():
             owners = [parent for parent in cls.__mro__ if name in parent.__dict__.get("__annotations__", {})]

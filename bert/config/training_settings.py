@@ -17,6 +17,7 @@ from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
 from bert.config.settings_base import MayDiffer, MayGrow, ReadWith, Settings, Switch, seconds_of
 
 OTHER_TRACKERS = ("tensorboard", "wandb", "mlflow")  # beside VisualDL; bert/reporting/trackers.py writes to them
+_DISPLAY_NAMES = {"glue-custom": "labels"}  # of stages whose folders have a name for developers
 
 
 class RunSettings(Settings):
@@ -105,7 +106,7 @@ class RunSettings(Settings):
         return False
 
     def patience(self) -> int:
-        """Evaluations without a better one that end the training; 0: they do not."""
+        """Evaluations without improvement after which the training ends; 0: never."""
         return 0
 
     @field_validator("loss_spike_factor")
@@ -134,7 +135,7 @@ class InitializationSettings(Settings):
     @field_validator("from_pretrained_params", mode="before")
     @classmethod
     def _path_or_name(cls, value: Any) -> Any:
-        """A missing path that begins with a dot becomes absolute: Path drops "./", which tells it from a name."""
+        """Make a missing path that begins with a dot absolute: Path drops "./", and it would look like a name."""
         is_missing_path = isinstance(value, str) and value.startswith(("./", "../")) and not Path(value).exists()
         return Path.cwd() / value if is_missing_path else value
 
@@ -161,15 +162,15 @@ class InitializationSettings(Settings):
         return self
 
     def is_of_phase1(self) -> bool:
-        """Whether the initial weights are of phase 1, none of whose tensors may be missing."""
+        """Whether the initial weights come from phase 1, so that no tensor may be missing."""
         return False
 
     def attends_to_neighbours(self) -> bool:
-        """Whether random weights begin with heads that attend to the tokens before and after."""
+        """Whether some heads of random weights initially attend to the previous and next token."""
         return False
 
     def initial_weights(self) -> Path | None:
-        """The source of a fresh run's weights; None: they are random."""
+        """The source of the initial weights of a new run; None: random weights."""
         return self.from_pretrained_params
 
 
@@ -226,20 +227,19 @@ class HardwareSettings(Settings):
         return value
 
     def trackers(self) -> list[str]:
-        """Names of `bert.reporting.trackers`."""
+        """Names of the enabled trackers, as in `bert.reporting.trackers`."""
         chosen = [] if self.report_to == "none" else list(dict.fromkeys(self.report_to.split(",")))
         return [*(["visualdl"] if self.visualdl else []), *chosen]
 
     def fusions(self) -> dict[str, str]:
-        """on | off | auto, by the names of `FusedKernels`."""
+        """The settings on, off or auto, by the names of `FusedKernels`."""
         return {"linear": self.fuse_linear, "dropout_add": self.fuse_dropout_add, "attention": self.fuse_attention}
 
 
 class TrainingConfig(Settings):
-    """The settings of every training run; each task adds its sections and names its stage."""
+    """The settings of every training run. Each task adds sections and names its stage."""
 
-    sample_name: ClassVar[str] = "sequences"  # what batches count
-    sequences_a_sample: ClassVar[int] = 1
+    sample_name: ClassVar[str] = "sequences"  # plural noun for the elements of a batch
 
     model: BertConfig = Field(default_factory=BertConfig)
     batch: MayDiffer[BatchSettings] = Field(default_factory=BatchSettings)
@@ -270,7 +270,7 @@ class TrainingConfig(Settings):
         return self
 
     def check_benchmark(self, first_step: int = 0) -> None:
-        """Refuse a benchmark that would measure nothing: its warm-up takes all updates that are left.
+        """Refuse a benchmark without measured updates: its warm-up takes all that are left.
 
         Args:
             first_step: updates that the checkpoint has, with which it begins.
@@ -283,13 +283,13 @@ class TrainingConfig(Settings):
         needed = first_step + run.benchmark_warmup_steps + run.benchmark_steps
         after = f" after step {first_step:,}" if first_step else ""
         raise ValueError(
-            f"benchmark=true would measure nothing in {self.stage()}: max_steps={run.max_steps} leaves {left} "
+            f"benchmark=true would measure nothing in {self.display_name()}: max_steps={run.max_steps} leaves {left} "
             f"updates{after}, and benchmark_warmup_steps={run.benchmark_warmup_steps} of them are not measured; raise "
             f"--max-steps to {needed:,}, or lower --benchmark-warmup-steps"
         )
 
     def _check_length(self, max_seq_length: int) -> None:
-        """Refuse sequences that are longer than the model reads."""
+        """Refuse sequences that are longer than the model's positions."""
         if max_seq_length <= self.model.max_position_embeddings:
             return
         longer = f", or pass --max-position-embeddings {max_seq_length}"
@@ -301,7 +301,7 @@ class TrainingConfig(Settings):
         )
 
     def kernels(self) -> FusedKernels:
-        """The fused kernels of these settings, in which `bert.config.automatic.resolve_auto` has left no `auto`."""
+        """The fused kernels of these settings; `bert.config.automatic.resolve_auto` must have replaced every `auto`."""
         values = self.hardware.fusions() | {"unpad": self.hardware.unpad}
         assert "auto" not in values.values(), f"{values} must be resolved for a device first (resolve_auto)"
         return FusedKernels(**{name: value == "on" for name, value in values.items()})
@@ -310,34 +310,38 @@ class TrainingConfig(Settings):
         """Name of the run's folders: phase1, squad, glue-mrpc ..."""
         raise NotImplementedError
 
+    def display_name(self) -> str:
+        """Name of the run in messages."""
+        return _DISPLAY_NAMES.get(self.stage(), self.stage())
+
     def vocabulary_file(self) -> Path:
-        """The vocabulary that is kept beside the weights."""
+        """The vocabulary that is saved with the weights."""
         raise NotImplementedError
 
     def check_data(self) -> None:
-        """Refuse data that are there and do not fit, by their descriptions; what is missing may be made by a step."""
+        """Refuse existing data that do not fit. Missing data may be made by a step."""
 
     def training_data(self) -> Path | None:
-        """The file or folder that is trained on; None if there is none."""
+        """The training file or folder; None if there is none."""
         return None
 
     def prepare_files(self) -> None:
-        """Check the files of the run, and fetch the weights if they are a published model's."""
+        """Check the files of the run, and fetch the weights of a published model."""
         raise NotImplementedError
 
     def trains(self) -> bool:
         return True
 
     def decides_also(self) -> Collection[str]:
-        """The names of `MayDiffer` settings that decide here what is learned, or which weights are best."""
+        """Names of `MayDiffer` settings that affect this task's training or its choice of the best weights."""
         return ()
 
     def expected_steps(self) -> int:
-        """The updates of which the shares of the schedule are."""
+        """Number of updates on which the schedule's fractions are based."""
         return self.run.max_steps
 
     def expects_fewer_steps(self) -> bool:
-        """Whether the time is expected to allow `expected_steps`, and --max-steps is only the most."""
+        """Whether the time limit is expected to end the training before --max-steps."""
         return False
 
     def with_known_steps(self, world_size: int) -> Self:
@@ -345,11 +349,16 @@ class TrainingConfig(Settings):
         return self
 
     def ending_in(self, seconds: float) -> Self:
-        """The settings of a start that ends after so many seconds."""
+        """The settings of a run that ends after so many seconds."""
         return derive(self, finish_in=seconds)
 
+    @property
+    def sequences_a_sample(self) -> int:
+        """Sequences that the program runs for each sample of a batch."""
+        return 1
+
     def num_predictions(self) -> int:
-        """Masked words that are predicted in a sequence, at most; 0 without a masked-LM head."""
+        """Largest number of masked words in a sequence; 0 without a masked-LM head."""
         return 0
 
     def keeps_best(self) -> bool:
@@ -364,7 +373,7 @@ class TrainingConfig(Settings):
         return self.run.output_dir / self.stage()
 
     def log_dir(self) -> Path:
-        """`stage_dir`, or for a benchmark the folder in it whose logs and summary replace no training's."""
+        """`stage_dir`; for a benchmark the folder `benchmark` in it, so that no training's logs are overwritten."""
         return self.stage_dir() / "benchmark" if self.run.benchmark else self.stage_dir()
 
     def checkpoint_dir(self) -> Path:
@@ -376,7 +385,7 @@ AnyConfig = TypeVar("AnyConfig", bound=TrainingConfig)
 
 
 def derive(config: AnyConfig, **changes: Any) -> AnyConfig:
-    """A copy with fields changed by their flat names, checked again; `model` replaces the whole architecture."""
+    """Copy settings, change fields by their flat names, and check again; `model` replaces the whole architecture."""
     sections: dict[str, dict[str, Any]] = {
         name: getattr(config, name).model_dump() for name in type(config).model_fields
     }

@@ -12,7 +12,7 @@ from bert.config.settings_base import ReadWith
 
 
 def unread_warnings(config: Any, given: Collection[str], prefix: str = "") -> list[str]:
-    """A line for each given setting that nothing reads in this run, with the remedy.
+    """A warning for each requested setting that has no effect in this run, with the remedy.
 
     Args:
         config: settings with sections.

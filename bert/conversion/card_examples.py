@@ -1,19 +1,19 @@
-"""Sentences for the examples of a model card, in the language of the model's text."""
+"""Example texts for a model card, in the language of the model's training text."""
 
 import json
 from typing import NamedTuple
 
 
 class Examples(NamedTuple):
-    masked: str  # with [MASK]
-    sentence: str  # names a person and a place
+    masked: str  # a sentence with [MASK]
+    sentence: str  # a sentence that names a person and a place
     question: str
-    context: str  # answers the question
+    context: str  # a paragraph that answers the question
     query: str
-    passages: tuple[str, str]  # the first answers the query
+    passages: tuple[str, str]  # the first one answers the query
 
     def arguments(self, pipeline: str) -> str:
-        """Of a call of one of transformers' pipelines, as Python."""
+        """The arguments of a call of one of transformers' pipelines, as Python source."""
         if pipeline == "question-answering":
             return f"question={_quoted(self.question)}, context={_quoted(self.context)}"
         return _quoted(self.masked if pipeline == "fill-mask" else self.sentence)
@@ -124,5 +124,5 @@ _EXAMPLES = {
 
 
 def examples_in(language: str) -> Examples | None:
-    """The examples of a language code such as de or pt-BR; English without a code; None for other languages."""
+    """The examples in a language such as de or pt-BR; English without a code; None for languages without examples."""
     return _EXAMPLES.get(language.lower().replace("_", "-").partition("-")[0] or "en")

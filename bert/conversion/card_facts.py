@@ -18,11 +18,11 @@ from bert.samples.manifest import read_manifest
 
 class _Facts(BaseModel):
     model_config = ConfigDict(frozen=True)
-    record: ClassVar[str]  # names the facts in a note if all of them are damaged
+    record: ClassVar[str]  # names the record in a note if all of its facts are damaged
 
 
 class TrainingFacts(_Facts):
-    """Settings and figures of a training; None: not recorded."""
+    """Settings and scores of a training; a value that was not recorded is None."""
 
     record = "config.yaml, summary.json"
     objective: str | None = None
@@ -58,7 +58,7 @@ class TrainingFacts(_Facts):
 
 
 class TextFacts(_Facts):
-    """The counts of the user's text; None: not recorded."""
+    """Counts of the user's text; a count that was not recorded is None."""
 
     record = "text in job.json"
     words: int | None = None
@@ -68,7 +68,7 @@ class TextFacts(_Facts):
 
 
 class DataFacts(_Facts):
-    """How the user's text was divided."""
+    """How the user's text was split into training and held-out text."""
 
     record = "data in job.json"
     held_out_fraction: float | None = None
@@ -76,7 +76,7 @@ class DataFacts(_Facts):
 
 
 class ShardCounts(_Facts):
-    """The counts of a manifest; None: not counted."""
+    """Counts in a manifest; a missing count is None."""
 
     record = "counts in manifest.json"
     documents: int | None = Field(None, alias="documents used")
@@ -89,7 +89,7 @@ F = TypeVar("F", bound=_Facts)
 
 
 def valid_facts(kind: type[F], values: object, damaged: list[str]) -> F:
-    """The facts that have the right types.
+    """Keep the recorded facts that have the right types.
 
     Args:
         values: a mapping from names to values, as a record has it; names that `kind` lacks are ignored.
@@ -107,14 +107,14 @@ def valid_facts(kind: type[F], values: object, damaged: list[str]) -> F:
 
 
 def language_of(runs: Sequence[RunRecord]) -> str:
-    """The language of the text of the newest training that recorded one, such as de; empty: none did."""
+    """Language of the training text, such as de, as the newest training recorded it; empty if none did."""
     facts = (job_facts(run.directory.parent, "own_text") for run in reversed(runs))
     recorded = (valid_facts(DataFacts, own.get("data") or {}, []).lang for own in facts)
     return next(filter(None, recorded), "")
 
 
 def training_rows(run: RunRecord, begins_with: str, damaged: list[str]) -> list[list[str]]:
-    """[name, value] of each fact of a training that is recorded.
+    """Rows [name, value] for the recorded facts of a training.
 
     Args:
         begins_with: what users may know of the weights that the training began with.
@@ -138,7 +138,7 @@ def training_rows(run: RunRecord, begins_with: str, damaged: list[str]) -> list[
 
 
 def _settings(facts: TrainingFacts) -> dict[str, str]:
-    """How a training read and learned; a row of which one value is not known is empty."""
+    """Rows about input and learning of a training; a row with an unknown value is left out."""
     masks = dropout = optimizer = learning_rate = ""
     if facts.masked_lm_ratio is not None and facts.masking is not None:
         masks = f"{facts.masked_lm_ratio:.0%}, {facts.masking}"
@@ -199,7 +199,7 @@ def _own_text(own: Mapping[str, Any], damaged: list[str]) -> str:
 
 
 def _shard_counts(run: RunRecord, damaged: list[str]) -> ShardCounts | None:
-    """The counts of the shards that a training read, if they are there."""
+    """Counts of the shards that a training read, if the shards still exist."""
     folder = run.settings.get("input_dir")
     if not isinstance(folder, str) or not folder:
         return None

@@ -1,5 +1,4 @@
-"""Converts a model of any known format to a directory that this project, Hugging Face or PaddleNLP loads, with a report
-of every change."""
+"""Converts a model of any known format to a folder for this project, Hugging Face or PaddleNLP; reports all changes."""
 
 import glob
 import os
@@ -22,7 +21,7 @@ REPORT_FILE = "conversion.json"
 
 
 def convert(request: ConversionRequest, check: Callable[[Path, Model], str] | None = None) -> dict[str, Any]:
-    """Read, map, write and check; returns the report.
+    """Read, map, write and check a model; returns the report.
 
     Args:
         check: (the folder as it was written, the model) -> a note; it raises ConversionError for another model.
@@ -43,7 +42,7 @@ def convert(request: ConversionRequest, check: Callable[[Path, Model], str] | No
 
 
 def write_notes(folder: Path, model: Model, request: ConversionRequest) -> None:
-    """The texts of the model's use, its card, and the report."""
+    """Write the files beside the weights: how the model is used, its card, and the report."""
     model.write_texts(folder)
     model.notes.extend(what_is_lost(model, request.to_format))
     write_card(folder, model, request.to_format, request, request.name or request.target.name)
@@ -51,7 +50,7 @@ def write_notes(folder: Path, model: Model, request: ConversionRequest) -> None:
 
 
 def table(report: dict[str, Any]) -> str:
-    """A report as a table for the terminal."""
+    """The report as a table for the terminal."""
     rows = {
         "from": f"{report['source']} ({report['source_format']})",
         "to": report["to_format"],
@@ -64,7 +63,7 @@ def table(report: dict[str, Any]) -> str:
 
 
 def write_directory(target: Path, write: Callable[[Path], None]) -> None:
-    """Create `target` atomically from what `write(folder)` puts into a temporary folder beside it."""
+    """Create `target` atomically; `write(folder)` fills a temporary folder beside it."""
     check_target(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     for left in target.parent.glob(f".writing-{glob.escape(target.name)}-*"):  # of a killed run, which holds no lock

@@ -1,4 +1,4 @@
-"""Finds the weights that a path or the name of a published model means, and their format.
+"""Finds the weights that a path or the name of a published model stands for, and their format.
 
 resolve("results/phase2")         the path, if anything is there
 resolve("bert-base-uncased")      the folder of the cache with that model (`data.fetching.model_cache`)
@@ -52,7 +52,7 @@ def locate(source: Path | VerifiedCheckpoint, notes: list[str]) -> tuple[Path, s
 
 
 def _candidates(folder: Path) -> list[tuple[Path, str]]:
-    """Candidates (file, container): first files with a library's usual name. Others count only if there is none."""
+    """Candidate weights (file, container): files with a library's usual name, otherwise all others."""
     named = [(folder / name, container) for name, container in WEIGHT_FILES.items() if (folder / name).is_file()]
     if named:
         return named
@@ -89,7 +89,7 @@ def _choose(folder: Path, notes: list[str]) -> tuple[Path, str]:
 
 
 def _file(path: Path) -> tuple[Path, str]:
-    """(file, container), recognised by its first bytes; a TensorFlow prefix becomes its .index."""
+    """A candidate (file, container), recognised by its first bytes; a TensorFlow prefix becomes its .index."""
     path = _existing(path) or path
     if not path.exists():
         raise ConversionError(f"{path} does not exist; name a checkpoint directory or a file of weights")
@@ -115,13 +115,13 @@ def _file(path: Path) -> tuple[Path, str]:
 
 
 def _existing(path: Path) -> Path | None:
-    """What exists under this name, or under the name with a suffix."""
+    """The path with this name, or this name plus a suffix, that exists."""
     names = [path.with_name(path.name + suffix) for suffix in _OF_PREFIXES if path.name]
     return path if path.exists() else next(filter(Path.is_file, names), None)
 
 
 def is_index(path: Path) -> bool:
-    """Whether a file lists the shards of a checkpoint."""
+    """Whether a file is an index that lists the shards of a checkpoint."""
     return path.name.endswith(".index.json")
 
 
@@ -130,7 +130,7 @@ _OWN_FOLDERS = ("results", "data", "tmp", "checkpoints", "output")  # never the 
 
 
 def resolve(source: str | Path, *, weights: bool = True) -> Path:
-    """The path if it exists, otherwise the cache's folder of the published model of that name, fetched if necessary.
+    """The path if it exists, otherwise the cached folder of the published model with that name, fetched if necessary.
 
     Without `weights` only the description, the vocabulary and the tokenizer's settings are fetched. Raises ValueError:
     neither a path nor a name (ConversionError), or the model cannot be fetched (DownloadError).
@@ -147,7 +147,7 @@ def resolve(source: str | Path, *, weights: bool = True) -> Path:
 
 
 def published_model(source: str | Path) -> ModelName | None:
-    """The published model that a source which does not exist names; None if it can only be a path."""
+    """The published model that a missing path may name; None if it can only be a path."""
     text = str(source)
     first, slash, _ = text.partition("/")
     is_path = text.startswith((".", "~", "/")) or text.endswith(_SUFFIXES)
@@ -170,7 +170,7 @@ def _not_there(source: str) -> str:
 
 
 def _close_paths(path: Path) -> list[Path]:
-    """Paths that exist and differ from a missing one in the spelling of its first missing part."""
+    """Existing paths whose spelling is close to the first missing part of a path."""
     parent = next((folder for folder in path.parents if folder.is_dir()), None)
     if parent is None:
         return []

@@ -1,4 +1,4 @@
-"""Parts of a decision outside the network: thresholds, prefixes, lengths. serving.json has them, or a note names them.
+"""Parts of a prediction outside the network (thresholds, prefixes, lengths) that an export cannot contain.
 
 A note has the cost in points where the training measured it: scores of the same held-out rows with and without.
 """
@@ -18,7 +18,7 @@ _THRESHOLD, _TOKENS = "threshold", "token weights"  # keys of Usage.held_out: th
 
 
 def facts_beside_network(model: Model) -> dict[str, Any]:
-    """For serving.json: how a text becomes tokens, and how outputs become a result."""
+    """Content of serving.json: how text becomes tokens, and how outputs become a result."""
     usage = read_usage(model.folder)
     most = model.config.max_position_embeddings
     facts: dict[str, Any] = {"max_seq_length": min(usage.max_seq_length or most, most)}
@@ -37,7 +37,7 @@ def facts_beside_network(model: Model) -> dict[str, Any]:
 
 
 def what_is_lost(model: Model, to_format: str) -> list[str]:
-    """A sentence for each part of the decision that another program has to do, or that it cannot do."""
+    """Sentences about the parts of a prediction that another program has to do, or cannot do."""
     if to_format == "native":
         return []
     usage = read_usage(model.folder)
@@ -95,7 +95,7 @@ def _answers(model: Model) -> str:
 
 
 def _cost(usage: Usage, part: str) -> str:
-    """`on the held-out rows of the training it has accuracy 65.8%, not accuracy 74.2%`; empty if it is not known."""
+    """The loss of accuracy, `on the held-out rows of the training it has accuracy 65.8%, not ...`; empty if unknown."""
     scores: Mapping[str, Mapping[str, float]] = usage.held_out or {}
     if part not in scores or WHOLE not in scores:
         return ""

@@ -1,4 +1,4 @@
-"""A model of any known format, read to be written in another: its tensors, its task, and the files beside it."""
+"""A model that was read from any known format and can be written in another: tensors, task, accompanying files."""
 
 import json
 from collections.abc import Mapping
@@ -22,14 +22,14 @@ from bert.model.head_specs import HEADS
 
 @dataclass(frozen=True)
 class Model(PretrainedWeights):
-    """Weights to write: the tensors of one task, and the files beside them. Writers add to `notes`."""
+    """Weights to write: the tensors of one task and accompanying files. Writers add to `notes`."""
 
     config: BertConfig
     task: str
     source: Path
     tokens: Tokens | None
-    texts: Mapping[str, str]  # further files, by name
-    keep_padding: bool  # write the padded rows too, as part of the vocabulary
+    texts: Mapping[str, str]  # other files, name -> content
+    keep_padding: bool  # write the padding rows of the vocabulary too
 
     def report(self, to_format: str) -> dict[str, Any]:
         """The content of conversion.json."""
@@ -45,7 +45,7 @@ class Model(PretrainedWeights):
         }
 
     def unpadded(self) -> tuple[dict[str, np.ndarray], BertConfig]:
-        """Parameters and description for libraries that do not pad the vocabulary."""
+        """Parameters and description without the padding rows of the vocabulary, for other libraries."""
         if self.keep_padding:
             padded = self.config.padded_vocab_size()
             self.notes.append(f"padding of the vocabulary kept: vocab_size is {padded}")
@@ -53,7 +53,7 @@ class Model(PretrainedWeights):
         return vocabulary_padding.strip_vocabulary(self.parameters, self.config.vocab_size, self.notes), self.config
 
     def num_outputs(self) -> int | None:
-        """Classes of the classifier; None without one."""
+        """Number of classes of the classifier; None without one."""
         bias = self.parameters.get("classifier.bias")
         return None if bias is None else len(bias)
 
@@ -61,7 +61,7 @@ class Model(PretrainedWeights):
         return "bert.pooler.dense.weight" in self.parameters
 
     def description(self, config: BertConfig, library: int = 0) -> dict[str, Any]:
-        """The content of config.json; `library` is the place of its class in HEADS[task].classes."""
+        """Content of config.json; `library` is the index of its class name in HEADS[task].classes."""
         values = {"architectures": [architecture_of(self.task, config, library)], **json.loads(config.to_json())}
         count = self.num_outputs()
         if "classification" in self.task and count:
@@ -75,7 +75,7 @@ class Model(PretrainedWeights):
         return values
 
     def special_token_ids(self) -> dict[str, int | None]:
-        """The ids of special tokens by the keys of transformers' config.json; None if there is no vocabulary.
+        """Ids of special tokens by transformers' keys of config.json; None without a vocabulary.
 
         Without these keys, transformers takes the ids of another vocabulary, which may not exist in this one.
         """
@@ -91,14 +91,15 @@ class Model(PretrainedWeights):
         for name, text in self.texts.items():
             (folder / name).write_text(text, encoding="utf-8")
 
-    def write_tokenizer(self, folder: Path) -> None:
+    def write_tokenizer(self, folder: Path, max_length: int | None = None) -> None:
+        """Write the tokenizer, which cuts texts to `max_length` tokens; None: to as many as the model reads."""
         if self.tokens is not None:
-            length, token_types = self.config.max_position_embeddings, self.config.has_token_types()
+            length, token_types = max_length or self.config.max_position_embeddings, self.config.has_token_types()
             write_tokenizer(folder, self.tokens, length, token_types=token_types)
 
 
 def read(request: ModelSource) -> Model:
-    """Find and read the source: the heads of one task, a vocabulary, a model description."""
+    """Find and read a model: the head of one task, the vocabulary and the description."""
     path = locating.resolve(request.source)
     pretrained = read_pretrained(
         path, config_file=request.config_file, fused_qkv=request.fused_qkv, allow_unknown=request.allow_unknown
@@ -164,7 +165,7 @@ def choose_task(weights: PretrainedWeights, requested: str | None) -> str:
 
 
 def parameters_for(task: str, parameters: Mapping[str, np.ndarray], notes: list[str]) -> dict[str, np.ndarray]:
-    """The encoder and the task's heads; other heads are left out, each with a note."""
+    """The parameters of the encoder and the task's heads; a note names each other head."""
     modern = tensor_names.is_modern(parameters)
     used = {*HEADS[task].needs, *HEADS[task].may_have, *(() if modern and task == "encoder" else ("pooler",))}
     unused = [head for head in tensor_names.heads_of(parameters) if head not in used]

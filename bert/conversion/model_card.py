@@ -1,4 +1,4 @@
-"""The model card, README.md of every export: what the runs of the weights have recorded, and how to use the model.
+"""Writes the model card (README.md) of an export: its trainings, scores and limits, and how to use the model.
 
 What no record says is left out. A README.md beside the weights is the card of whoever wrote it: it is kept.
 """
@@ -36,7 +36,7 @@ _MOST_LABELS, _MOST_RUNS = 50, 8
 
 
 def write_card(folder: Path, model: Model, to_format: str, request: CardRequest, name: str) -> None:
-    """Write the card of an export, or copy the one beside the weights; `name` is what users call the model."""
+    """Write the card of an export, or copy an existing card beside the weights; `name` is the model's name."""
     own, said = model.folder / CARD_FILE, {"license": request.license, "language": list(request.languages)}
     stated: dict[str, Any] = {key: value for key, value in said.items() if value}
     if own.is_file():
@@ -47,6 +47,9 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
         runs, pipeline, library = runs_of(model.folder), HEADS[model.task].pipeline, _LIBRARIES.get(to_format)
         tags = [*([model.task] if model.task != pipeline else [])]
         examples = examples_in([*request.languages, language_of(runs)][0])
+        if is_reranker(model):
+            tags, pipeline = ["sentence-transformers", "cross-encoder", pipeline], "text-ranking"
+            library = "sentence-transformers" if to_format == "hf" else library
         if form := read_usage(model.folder).vectors if model.task == "encoder" else None:
             if examples:
                 stated["widget"] = [{"source_sentence": examples.query, "sentences": list(examples.passages)}]
@@ -64,8 +67,13 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
         (folder / CARD_FILE).write_text(content, encoding="utf-8")
 
 
+def is_reranker(model: Model) -> bool:
+    """Whether the one output of the model is the score of a query and a passage."""
+    return model.task == "sequence-classification" and read_usage(model.folder).reranking is not None
+
+
 def _copy(own: Path, target: Path, stated: Mapping[str, Any]) -> None:
-    """Copy the user's card, and add the license and languages of this command to its metadata."""
+    """Copy the user's card, and add the license and languages that this command names to its metadata."""
     if own.stat().st_size > _LARGEST:
         raise ConversionError(f"{own} must have at most {_LARGEST >> 20} MB to be a model card; shorten or remove it")
     shutil.copyfile(own, target)
@@ -79,7 +87,7 @@ def _copy(own: Path, target: Path, stated: Mapping[str, Any]) -> None:
 
 
 def runs_of(weights: Path) -> list[RunRecord]:
-    """The trainings that led to a checkpoint's weights, in order, if their folders still exist."""
+    """The trainings that led to a checkpoint's weights, oldest first, as far as their folders exist."""
     runs: list[RunRecord] = []
     while len(runs) < _MOST_RUNS and len(weights.absolute().parents) > 3:
         directory = weights.absolute().parents[2] / weights.absolute().parent.name
@@ -94,12 +102,12 @@ def runs_of(weights: Path) -> list[RunRecord]:
 
 
 def _beginning(run: RunRecord) -> str:
-    """The weights that a training began with; empty: random ones."""
+    """The initial weights of a training; empty: random weights."""
     return str(run.settings.get("from_phase1_final_params") or run.settings.get("from_pretrained_params") or "")
 
 
 def _published(source: str) -> str | None:
-    """The model of the hub that a source names, if it is a known one; any other name may be a user's path."""
+    """The hub model that a source names, if it is a known one; other names may be a user's paths."""
     try:
         name = None if not source or Path(source).exists() else published_model(source)
     except (OSError, ValueError):  # no name of a file, from a damaged record
@@ -119,6 +127,9 @@ def _blocks(
         f"hidden size {config.hidden_size} and {num_parameters:,} parameters. Its vocabulary has {config.vocab_size:,} "
         f"tokens{cased}. A text has at most {config.max_position_embeddings:,} tokens."
     )
+    if is_reranker(model):
+        labels = ()
+        sizes += " It is a reranker: its one output is the score of a query and a passage, read together."
     classes = f"Classes: {', '.join(labels[:_MOST_LABELS])}{' ...' * (len(labels) > _MOST_LABELS)}"
     if form:
         sizes += f" The vector of a text is made by {form.pooling} pooling."
@@ -147,7 +158,7 @@ def _blocks(
 
 
 def _above_unigram_entropy(run: RunRecord) -> str:
-    """What to say of a pre-training whose lowest held-out loss is above the unigram entropy; else empty."""
+    """A warning if the lowest held-out loss of a pre-training is above the unigram entropy; else empty."""
     entropy, losses = run.summary.get("unigram_entropy"), run.curve("eval_masked_lm_loss")
     loss = min((value for _, value in losses), default=None)
     if loss is None or not isinstance(entropy, int | float) or loss < entropy:
@@ -175,14 +186,19 @@ _EXTRAS = {"onnx": "onnx", "triton": "onnx", "openvino": "openvino"}  # format -
 
 
 def _use(model: Model, to_format: str, name: str, form: VectorForm | None, examples: Examples | None) -> ReportBlock:
-    """What a reader installs and types: first for the library of the export, then for BERT on Paddle."""
+    """Commands and code for users: first with the library of the export, then with BERT on Paddle."""
     pipeline = HEADS[model.task].pipeline
     example = examples.arguments(pipeline) if examples else _PLACEHOLDERS.get(pipeline, '"TEXT"')
     if model.tokens is not None:
         example = example.replace("[MASK]", model.tokens.vocabulary.name_of("[MASK]"))
     said, lines, packages = json.dumps(name, ensure_ascii=False), list[str](), ""
-    if to_format == "hf" and form:
-        query, passages = (examples.query, examples.passages) if examples else ("QUERY", ("PASSAGE", "ANOTHER"))
+    query, passages = (examples.query, examples.passages) if examples else ("QUERY", ("PASSAGE", "ANOTHER"))
+    if to_format == "hf" and is_reranker(model):
+        packages = "sentence-transformers"
+        lines = ["from sentence_transformers import CrossEncoder", "", f"model = CrossEncoder({said})"]
+        pairs = json.dumps([[query, passage] for passage in passages], ensure_ascii=False)
+        lines += [f"print(model.predict({pairs}))  # the higher, the better the answer"]
+    elif to_format == "hf" and form:
         packages = "sentence-transformers"
         lines = ["from sentence_transformers import SentenceTransformer", "", f"model = SentenceTransformer({said})"]
         lines += [f'query = model.encode({json.dumps(query, ensure_ascii=False)}, prompt_name="query")']
@@ -207,7 +223,7 @@ def _use(model: Model, to_format: str, name: str, form: VectorForm | None, examp
 
 
 def _evaluations(run: RunRecord) -> list[ReportBlock]:
-    """The metrics of the first, the best and the last evaluation; what a damaged record has instead is left out."""
+    """Metrics of the first, the best and the last evaluation; damaged values are left out."""
     names = [name for row in run.held_out[-1:] for name in row if name.startswith("eval_")]
     names = [name for name in names if not name.endswith(NO_METRICS)]
     steps = {row["step"]: "" for row in run.held_out[:1]}

@@ -1,4 +1,4 @@
-"""The files that describe the model beside its weights, of all libraries: its sizes, its task, its classes.
+"""Reads a model's description (sizes, task, classes) from the files of all libraries.
 
 config.json, bert_config.json, model_config.json   sizes, read as BertConfig; class of the model; classes
 labels.json                                        classes of our own models
@@ -21,22 +21,22 @@ _FAMILY = re.compile("^(ModernBert|Roberta|XLMRoberta|Camembert)(?=For|Model)")
 
 
 def architecture_of(task: str, config: BertConfig, library: int = 0) -> str:
-    """The class of a task in Hugging Face (0) or PaddleNLP (-1)."""
+    """The class name of a task's model in Hugging Face (library 0) or PaddleNLP (-1)."""
     head = HEADS["masked-lm" if task == "pretraining" and not config.has_token_types() else task]
     name = head.classes[library]
     return name.replace("Bert", {"modernbert": "ModernBert", "roberta": "Roberta"}.get(config.model_type, "Bert"))
 
 
 class ModelDescription(NamedTuple):
-    """The content of a model's description file."""
+    """Content of a model's description file."""
 
     config: BertConfig
-    task: str | None  # a key of HEADS, None if the file names no task
-    labels: tuple[str, ...] | None  # names of a classifier's classes, by index
+    task: str | None  # a key of HEADS; None if the file names no task
+    labels: tuple[str, ...] | None  # names of the classes, by index
 
 
 def read_description(path: Path, notes: list[str] | None = None) -> ModelDescription:
-    """Read a description with any of the known key names; `notes` gets the names of settings that are not used."""
+    """Read a description with any of the known key names; `notes` lists the settings that are not used."""
     values = _flattened(read_json(path, "the model's sizes"))
     try:
         config, others = network_of(values, path)
@@ -53,7 +53,7 @@ def read_description(path: Path, notes: list[str] | None = None) -> ModelDescrip
 
 
 def _flattened(values: Any) -> dict[str, Any]:
-    """Flatten PaddleNLP's older model_config.json, which nests the encoder's sizes in the settings of the head."""
+    """Flatten PaddleNLP's older model_config.json, where the encoder's sizes are inside the head's settings."""
     flat = dict(values) if isinstance(values, dict) else {}
     nested = flat.pop("init_args", None)
     for inner in nested if isinstance(nested, list) else ():
@@ -76,7 +76,7 @@ def _labels(values: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 def read_labels(folder: Path) -> tuple[str, ...] | None:
-    """The classes in labels.json, which our classifiers have beside their weights; None without it."""
+    """The class names in labels.json, which is saved with our classifiers; None without the file."""
     path = folder / LABELS_FILE
     if not path.is_file():
         return None
@@ -87,8 +87,7 @@ def read_labels(folder: Path) -> tuple[str, ...] | None:
 
 
 def checked_labels(labels: Iterable[str], source: str) -> tuple[str, ...]:
-    """The labels; ConversionError for one with a control character, which would become two lines of a file or drive a
-    terminal."""
+    """The labels; ConversionError for a label with a control character, which could forge lines or drive a terminal."""
     labels = tuple(labels)
     for label in labels:
         if printable(label) != label:
@@ -97,5 +96,5 @@ def checked_labels(labels: Iterable[str], source: str) -> tuple[str, ...]:
 
 
 def named_classes(labels: tuple[str, ...], number: int) -> tuple[str, ...]:
-    """The names of a classifier's outputs. Unknown names become LABEL_0, LABEL_1 ..."""
+    """The names of a classifier's outputs; unnamed ones become LABEL_0, LABEL_1 ..."""
     return labels if len(labels) == number else tuple(f"LABEL_{index}" for index in range(number))

@@ -1,4 +1,4 @@
-"""Reads the calibration of classifiers that were trained up to November 2026, which stood beside their weights.
+"""Reads the calibration of classifiers trained up to November 2026, which was stored in task.json beside the weights.
 
 Their task.json has a temperature, by which logits are divided, and token_weights, which are added to them. Both are in
 the weights now: `bert.model.head_specs.with_temperature` and `bert.model.heads.TokenWeights`. This module may go once
@@ -21,12 +21,12 @@ _TASK_FILE = "task.json"
 
 
 def without_old_calibration(task: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a task.json, without what the weights have now."""
+    """Remove from the content of a task.json the calibration that the weights now contain."""
     return {name: value for name, value in task.items() if name not in _KEYS}
 
 
 def with_old_calibration(parameters: "Mapping[str, np.ndarray]", folder: Path) -> "dict[str, np.ndarray]":
-    """The parameters of a classifier of texts, with what an older task.json in `folder` has of it.
+    """The parameters of a text classifier, with the calibration that an older task.json in `folder` holds.
 
     Args:
         parameters: by our names, float32; others than a classifier's stay as they are.
@@ -55,7 +55,7 @@ Run = Callable[["Mapping[str, np.ndarray]"], "Mapping[str, np.ndarray]"]  # inpu
 
 
 def with_old_temperature(run: Run, folder: Path) -> Run:
-    """The `run` of an export, with its logits divided if an older task.json beside it says so.
+    """Wrap the `run` function of an export: divide its logits if an older task.json beside it has a temperature.
 
     The graph of an older export has the token weights.
     """

@@ -17,7 +17,7 @@ _DTYPES = frozenset(("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4",
 
 
 def read_pdparams(path: Path) -> RawTensors:
-    """All tensors of one file, as written by `paddle.save` of a state dictionary or by `paddle.static.save`."""
+    """All tensors of a file that `paddle.save` (of a state dictionary) or `paddle.static.save` wrote."""
     data = untrusted_files.map_file(path)
     value = read_pickle(str(path), data, len(data), _BUILDERS)
     if not isinstance(value, dict):
@@ -42,7 +42,7 @@ def read_pdparams(path: Path) -> RawTensors:
 
 
 def _join(tensors: dict[str, np.ndarray], table: Any, path: Path) -> None:
-    """Join arrays that were written in slices."""
+    """Join arrays that were saved in slices."""
     try:
         for name, entry in table.items():
             slices = [tensors.pop(part) for part in entry["slices"] if isinstance(part, str)]
@@ -58,7 +58,7 @@ def _join(tensors: dict[str, np.ndarray], table: Any, path: Path) -> None:
 
 
 class PickledDtype(Built):
-    """numpy.dtype("f4", False, True), completed by its byte order."""
+    """Stand-in for numpy.dtype("f4", False, True) in a pickle, completed by its byte order."""
 
     def __init__(self, name: Any, *_: Any):
         if not isinstance(name, str) or name not in _DTYPES:
@@ -72,7 +72,7 @@ class PickledDtype(Built):
 
 
 class PickledArray(Built):
-    """numpy's _reconstruct(ndarray, (0,), b"b"), completed by (version, shape, dtype, is_fortran, bytes)."""
+    """Stand-in for numpy's _reconstruct(ndarray, (0,), b"b"); completed by (version, shape, dtype, order, bytes)."""
 
     array: np.ndarray | None = None
 
@@ -85,7 +85,7 @@ class PickledArray(Built):
 
 
 def _array(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
-    """The array over `data`, which must hold exactly as many bytes as the shape says."""
+    """An array over `data`; refuses a shape that does not fit the number of bytes."""
     if isinstance(data, str):  # protocol 2, written by Python 2
         data = data.encode("latin-1")
     if not isinstance(data, (bytes, bytearray)) or not isinstance(dtype, PickledDtype):
@@ -98,14 +98,14 @@ def _array(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
 
 
 def _from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> PickledArray:
-    """numpy.core.numeric._frombuffer, of protocol 5."""
+    """Stand-in for numpy.core.numeric._frombuffer, which pickle protocol 5 calls."""
     pickled = PickledArray()
     pickled.array = _array(data, dtype, shape, order)
     return pickled
 
 
 def _encode(text: str, encoding: Any) -> bytes:
-    """_codecs.encode: how protocol 2 writes bytes."""
+    """Stand-in for _codecs.encode, by which pickle protocol 2 writes bytes."""
     if encoding not in ("latin1", "latin-1"):
         raise ConversionError("bytes in an unknown encoding")
     return text.encode("latin-1")

@@ -1,4 +1,4 @@
-"""Reads the data in a pickle without running it.
+"""Reads the data in a pickle without executing it.
 
 A pickle is a program that may import and call anything. This unpickler executes only the instructions that build plain
 data, and calls only the builders that it is given by name: it imports no module and looks up no attribute. The file's
@@ -19,7 +19,7 @@ Builders = Mapping[tuple[str, str], Any]
 
 
 class Built:
-    """A value that a pickle completes with `BUILD`."""
+    """A value that a pickle completes with the opcode `BUILD`."""
 
     def build(self, state: Any) -> None:
         raise NotImplementedError
@@ -35,7 +35,7 @@ class _Dictionary(dict):
 
 
 def ordered_dict(pairs: Any = ()) -> dict:
-    """collections.OrderedDict; its items come as a list of pairs, or later from SETITEMS."""
+    """Stand-in for collections.OrderedDict; its items come as a list of pairs, or later from SETITEMS."""
     dictionary = _Dictionary()
     for key, value in pairs:
         dictionary[key] = value
@@ -45,8 +45,7 @@ def ordered_dict(pairs: Any = ()) -> dict:
 def read_pickle(
     source: str, file: Any, num_bytes: int, builders: Builders, persistent: Callable[[Any], Any] | None = None
 ) -> Any:
-    """The value of the next pickle in an open file of `num_bytes`, which is left after the pickle's end; `persistent`
-    takes the identity of a value that is outside of the pickle."""
+    """Read the next pickle of an open file of `num_bytes`; `persistent` maps persistent ids to values."""
     try:
         return _Unpickler(file, num_bytes, builders, persistent).load()
     except ConversionError as error:

@@ -1,4 +1,4 @@
-"""The tensors that a reader of any format returns."""
+"""The tensors of a file, as every format's reader returns them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ BFLOAT16 = np.dtype([("bfloat16", "<u2")])
 
 @dataclass(frozen=True)
 class RawTensors:
-    """Tensors under the file's own names, in its own layout. Arrays may be read-only views of a mapped file."""
+    """Tensors with the file's own names and layout. Arrays may be read-only views of a mapped file."""
 
     tensors: dict[str, np.ndarray]
     source: Path
@@ -23,7 +23,7 @@ class RawTensors:
 
 
 def check_volume(tensors: Mapping[str, np.ndarray], path: Path, file_bytes: int) -> None:
-    """Refuse tensors that overlap so much that copying them would fill the memory. A tied decoder may appear twice."""
+    """Refuse tensors that overlap so much that copies of them would fill the memory; two views of one are allowed."""
     total = sum(array.nbytes for array in tensors.values())
     if total > 3 * file_bytes:
         raise ConversionError(

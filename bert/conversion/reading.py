@@ -34,16 +34,16 @@ _DTYPES |= {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1", "U8": "|u1", 
 
 @dataclass(frozen=True)
 class PretrainedWeights:
-    """A checkpoint of any known format, in our terms."""
+    """Weights of any known format, converted to our names and layout."""
 
     parameters: dict[str, np.ndarray]  # by our structured names; float32; linear weights [in, out]
-    config: BertConfig | None  # None without a model description beside the weights
-    vocab_file: Path | None  # a vocab.txt or tokenizer.json beside the weights
+    config: BertConfig | None  # None without a model description
+    vocab_file: Path | None  # vocab.txt or tokenizer.json in the same folder
     format: str  # "native", "huggingface", "modernbert", "roberta", "paddlenlp", "nvidia-paddle" or "tensorflow"
     notes: list[str]
     task: str | None  # a key of HEADS, None if unknown
-    labels: tuple[str, ...] | None  # names of a classifier's classes
-    folder: Path  # of the weights
+    labels: tuple[str, ...] | None  # names of the classes
+    folder: Path  # folder of the weights
 
 
 def read_pretrained(
@@ -53,7 +53,7 @@ def read_pretrained(
     fused_qkv: str | None = None,
     allow_unknown: bool = False,
 ) -> PretrainedWeights:
-    """Read the weights of a directory or file, recognising the format.
+    """Read the weights in a directory or file, and recognise their format.
 
     Args:
         source: a path; where there is none, the name of a published model, which is fetched (`locating.resolve`).
@@ -109,7 +109,7 @@ def read_pretrained(
 
 
 def _read(weights: Path, read: Callable[[Path], RawTensors]) -> RawTensors:
-    """The tensors of a file, or of the shards that an index lists. Refuses a tensor that two shards hold."""
+    """Tensors of a file, or of the shards that an index lists. Refuses a tensor that is in two shards."""
     try:
         if not locating.is_index(weights):
             return read(weights)
@@ -130,7 +130,7 @@ def _read(weights: Path, read: Callable[[Path], RawTensors]) -> RawTensors:
 
 
 def _shards_of(index: Path) -> list[Path]:
-    """The files that an index names, all in its own folder."""
+    """The shard files that an index names, which must be in its own folder."""
     content = read_json(index, "a weight_map of shards", 64 << 20)
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(n, str) for n in weight_map.values()):
@@ -145,7 +145,7 @@ def _shards_of(index: Path) -> list[Path]:
 
 
 def read_safetensors(path: Path) -> RawTensors:
-    """All tensors of one file."""
+    """All tensors of one .safetensors file."""
     regular_file(path)
     data = path.read_bytes()
     tensors = {}

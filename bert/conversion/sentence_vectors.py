@@ -1,4 +1,4 @@
-"""Reads how a model of the library sentence-transformers makes vectors.
+"""Reads how a model of the library sentence-transformers computes vectors.
 
 modules.json                        the steps: Transformer, Pooling, Normalize, others
 1_Pooling/config.json               the pooling
@@ -22,14 +22,14 @@ _PASSAGE_PROMPTS = ("document", "passage", "corpus")  # names of the library, th
 
 @dataclass(frozen=True)
 class SentenceTransformersModel:
-    """What a folder of sentence-transformers says of its vectors: the form, or the steps that are not computed here."""
+    """How a sentence-transformers model computes vectors, or the steps that are not supported here."""
 
     form: VectorForm | None
     unknown_steps: tuple[str, ...]
 
 
 def read_sentence_transformers(folder: Path) -> SentenceTransformersModel | None:
-    """Read how a model of sentence-transformers makes vectors; None if the folder has no such model.
+    """Read how a sentence-transformers model computes vectors; None for other folders.
 
     Raises:
         ConversionError: one of its files is damaged.
@@ -55,7 +55,7 @@ def read_sentence_transformers(folder: Path) -> SentenceTransformersModel | None
 
 
 def _read_steps(folder: Path) -> list[str] | None:
-    """The classes of the model's modules: "Transformer", "Pooling" ...; None without a modules.json."""
+    """Class names of the model's modules: "Transformer", "Pooling" ...; None without a modules.json."""
     modules = read_json_value(folder / _MODULES_FILE)
     if modules is None:
         return None
@@ -68,7 +68,7 @@ def _read_steps(folder: Path) -> list[str] | None:
 
 
 def _unknown_steps(steps: Sequence[str], poolings: Sequence[str]) -> list[str]:
-    """Names of the steps that are not computed here; empty if all are."""
+    """Names of the steps that are not supported here; empty if all are."""
     unknown = [step for step in steps if step not in ("Transformer", "Pooling", "Normalize")]
     unknown += [f"pooling {name}" for name in poolings if name not in POOLING_KEYS.values()]
     if len(poolings) > 1:
@@ -79,7 +79,7 @@ def _unknown_steps(steps: Sequence[str], poolings: Sequence[str]) -> list[str]:
 
 
 def _read_poolings(folder: Path) -> list[str]:
-    """The poolings of a model of sentence-transformers: "mean", "cls", or another one of its names."""
+    """Names of the poolings of a sentence-transformers model: "mean", "cls" ..."""
     content = read_json_value(folder / _POOLING_FILE)
     settings = content if isinstance(content, Mapping) else {}
     mode = settings.get("pooling_mode")  # from version 6 on
@@ -91,7 +91,7 @@ def _read_poolings(folder: Path) -> list[str]:
 
 
 def _read_prefixes(folder: Path) -> tuple[object, object]:
-    """Prefix of queries, prefix of passages; "" if there is none."""
+    """The prefix of queries and the prefix of passages; "" if there is none."""
     prompts = read_json_value(folder / _PROMPTS_FILE, "prompts") or {}
     if not isinstance(prompts, Mapping):
         raise ConversionError(f"{folder / _PROMPTS_FILE}: prompts must be names with their texts; correct it")

@@ -1,4 +1,4 @@
-"""Settings of the commands that convert and export. Their help loads nothing that reads or writes a model."""
+"""Settings of the commands that convert and export. Their help loads no code that reads or writes a model."""
 
 import re
 from pathlib import Path
@@ -33,13 +33,13 @@ class ModelSource(Settings):
     strip_accents: Annotated[bool | None, Flag(default_text="from the source; otherwise if lower-casing")] = Field(
         None, description="whether it is of text without accents"
     )
-    fused_qkv: Annotated[str | None, NO_FLAG] = None  # these three have flags in run_convert.py only
+    fused_qkv: Annotated[str | None, NO_FLAG] = None  # this and the next two have flags in run_convert.py only
     allow_unknown: Annotated[bool, NO_FLAG] = False
     keep_padding: Annotated[bool, NO_FLAG] = False
 
 
 class CardRequest(Settings):
-    """What the user states about a model by the flags of the commands that export."""
+    """What the user states about a model, by flags of the exporting commands."""
 
     license: Annotated[str | None, Flag(group=_GROUP)] = Field(
         None,
@@ -73,4 +73,4 @@ class ConversionRequest(ModelSource, CardRequest):
         description="the folder to make"
     )
     to_format: str = Field(description="one of MODEL_FORMATS, or a serving format")
-    name: Annotated[str | None, NO_FLAG] = None  # of the model, for its card; None: the folder's name
+    name: Annotated[str | None, NO_FLAG] = None  # the model's name on its card; None: the folder's name

@@ -1,4 +1,4 @@
-"""`--to-hub NAME`: a model becomes one commit on a Hugging Face hub, which has all of its files or none.
+"""`--to-hub NAME`: pushes a model to a Hugging Face hub as one commit, with all of its files or none.
 
 huggingface_hub reads HF_ENDPOINT and HF_TOKEN. Weights that arrived before a failure are not sent again.
 """
@@ -36,7 +36,7 @@ _REASONS = {
 
 
 def share(request: HubRequest, make: Callable[[Path, str], dict[str, Any]]) -> tuple[dict[str, Any], str]:
-    """Convert a model and push it; returns the report of the conversion, and where the model is.
+    """Convert a model and push it; returns the report of the conversion, and the model's address.
 
     The account, the name and the place of the hub are checked before the weights are read.
 
@@ -76,7 +76,7 @@ def share(request: HubRequest, make: Callable[[Path, str], dict[str, Any]]) -> t
 
 
 def _token(file: Path | None) -> str:
-    """The token, which no message repeats."""
+    """The hub's access token; no message repeats it."""
     source = "HF_TOKEN" if file is None else f"hub_token_file={file}"
     token = get_token() if file is None else file.expanduser().read_text(encoding="utf-8", errors="replace").strip()
     if not token:
@@ -90,7 +90,7 @@ def _token(file: Path | None) -> str:
 
 
 def _kept_files(api: HfApi, name: str, request: HubRequest) -> list[str]:
-    """Files of the repository that the push does not replace; refuses a repository that it should not change."""
+    """Files of the repository that the push does not replace; refuses a repository that must not change."""
     hub = constants.ENDPOINT
     with _explained(name):
         try:
@@ -117,7 +117,7 @@ def _kept_files(api: HfApi, name: str, request: HubRequest) -> list[str]:
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """Turn a refusal by the hub into one sentence, without the signatures that its addresses contain."""
+    """Turn an error of the hub into one sentence, without the signatures in its addresses."""
     try:
         yield
     except ConversionError:

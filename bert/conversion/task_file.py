@@ -1,4 +1,4 @@
-"""Reads how a model is used: task.json, or what the files of other libraries say."""
+"""Reads how a model is used, from task.json or the files of other libraries."""
 
 import json
 from pathlib import Path
@@ -10,13 +10,13 @@ from bert.conversion.model_description import CONFIG_FILES
 from bert.conversion.old_calibration import without_old_calibration
 from bert.conversion.sentence_vectors import read_sentence_transformers
 from bert.conversion.untrusted_files import ConversionError, read_json, read_json_value
-from bert.conversion.usage import READER_FILE, TASK_FILE, Usage, VectorForm
+from bert.conversion.usage import READER_FILE, TASK_FILE, RerankingForm, Usage, VectorForm
 
 _SEVERAL_LABELS = "multi_label_classification"  # transformers' problem_type
 
 
 def read_usage(folder: Path) -> Usage:
-    """Read how the model in `folder` is used; of other libraries' models, its vectors or whether it has several labels.
+    """Read how the model in `folder` is used; other libraries' models state their vectors or several labels.
 
     Raises:
         ConversionError: the task.json does not describe a task.
@@ -40,6 +40,7 @@ def _read_task_file(path: Path) -> Usage:
             "text_columns": tuple(values["text_columns"]),
             "word_rules": TypeAdapter(dict[str, bool] | None).validate_python(values.get("word_rules")),
             "vectors": TypeAdapter(VectorForm | None).validate_python(values.get("vectors")),
+            "reranking": TypeAdapter(RerankingForm | None).validate_python(values.get("reranking")),
             "held_out": TypeAdapter(dict[str, dict[str, float]] | None).validate_python(values.get("held_out")),
         }
         usage = Usage(**{**values, **checked})
@@ -51,7 +52,7 @@ def _read_task_file(path: Path) -> Usage:
 
 
 def refuse_unread_vectors(folder: Path) -> None:
-    """ConversionError if a model of sentence-transformers makes its vectors by steps that are not computed here."""
+    """Raise ConversionError if a sentence-transformers model has steps that are not supported here."""
     if unread := unread_vector_steps(folder):
         raise ConversionError(
             f"{folder} makes its vectors with {', '.join(unread)} (sentence-transformers), which is not computed here: "
@@ -61,7 +62,7 @@ def refuse_unread_vectors(folder: Path) -> None:
 
 
 def unread_vector_steps(folder: Path) -> tuple[str, ...]:
-    """Steps by which a model of sentence-transformers makes vectors and that are not computed here: "Dense" ...
+    """Names of the steps of a sentence-transformers model that are not supported here: "Dense" ...
 
     Empty if there is a task.json, which `read_usage` follows.
     """
@@ -70,7 +71,7 @@ def unread_vector_steps(folder: Path) -> tuple[str, ...]:
 
 
 def files_to_copy(folder: Path) -> dict[str, str]:
-    """The files of a model's use that conversions copy: name -> text.
+    """Files that state how a model is used, name -> text; conversions copy them.
 
     A model of another library gets the task.json that says the same, if it makes vectors or has several labels.
     """

@@ -1,4 +1,4 @@
-"""Brings foreign tensors to our names, orientation and dtype, and drops tied duplicates."""
+"""Converts foreign tensors to our names, orientation and dtype, and drops tied duplicates."""
 
 import re
 from collections import Counter
@@ -32,7 +32,7 @@ _FEED_FORWARD = ("layer.0.intermediate.dense.weight", "layer.0.intermediate.dens
 
 
 def recognise_dialect(raw: RawTensors) -> str:
-    """The library whose names the tensors have."""
+    """The library whose tensor names these are."""
     for dialect, mark in _DIALECT_PATTERNS:
         if any(mark.match(name) for name in raw.tensors):
             return "native" if dialect == "huggingface" and _lies_as_ours(raw) else dialect
@@ -44,7 +44,7 @@ def recognise_dialect(raw: RawTensors) -> str:
 
 
 def _lies_as_ours(raw: RawTensors) -> bool:
-    """Whether matrices are [in, out], inferred from the feed-forward block, or from the metadata if it is square."""
+    """Whether matrices are [in, out]: inferred from the feed-forward block, or from metadata if it is square."""
     inner = next((array for name, array in raw.tensors.items() if name.endswith(_FEED_FORWARD)), None)
     query = next(array for name, array in raw.tensors.items() if name.endswith("attention.self.query.weight"))
     if inner is not None and inner.ndim == query.ndim == 2:
@@ -64,7 +64,7 @@ def _lies_as_ours(raw: RawTensors) -> bool:
 def to_ours(
     raw: RawTensors, notes: list[str], *, fused_qkv: str | None, allow_unknown: bool
 ) -> tuple[str, dict[str, np.ndarray]]:
-    """(dialect, parameters by our names in our layout, float32), with a note for each change.
+    """Convert tensors to our names and layout in float32; returns (dialect, parameters), and notes each change.
 
     Args:
         fused_qkv: as of `unnamed_layers.parameters_of_layers`.
@@ -118,7 +118,7 @@ def to_ours(
 
 
 def split_parts(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Split ModernBERT's joined matrices [n x out, in] into NAME.0, NAME.1 ...; keep the other tensors."""
+    """Split ModernBERT's joined matrices [n x out, in] into NAME.0, NAME.1 ...; other tensors stay."""
     result: dict[str, np.ndarray] = {}
     for name, array in tensors.items():
         number = next((number for ending, number in _PARTS.items() if name.endswith(ending)), 1)
@@ -155,7 +155,7 @@ def _check_tied(raw: RawTensors, tied: list[str], parameters: dict[str, np.ndarr
 
 
 def _as_float32(parameters: Mapping[str, np.ndarray], raw: RawTensors, notes: list[str]) -> dict[str, np.ndarray]:
-    """Contiguous float32 copies. Other floats are converted and counted, anything else is refused."""
+    """Contiguous float32 copies of tensors. Other float types are converted and counted; any other type is refused."""
     result, converted = {}, Counter[str]()
     for name, array in parameters.items():
         dtype = "bfloat16" if array.dtype == BFLOAT16 else str(array.dtype)
@@ -182,7 +182,7 @@ def _as_float32(parameters: Mapping[str, np.ndarray], raw: RawTensors, notes: li
 def without_unused_positions(
     parameters: dict[str, np.ndarray], config: BertConfig, notes: list[str]
 ) -> dict[str, np.ndarray]:
-    """The parameters without the first rows of a RoBERTa's positions, which other libraries' files have."""
+    """Remove the first position rows that no token uses (RoBERTa's, in other libraries' files)."""
     unused = config.unused_positions()
     if not unused or POSITION_EMBEDDINGS not in parameters:
         return parameters

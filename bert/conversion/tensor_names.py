@@ -1,4 +1,4 @@
-"""Maps the names of a BERT's (ModernBERT's) tensors in other libraries to ours, and back; checks their shapes.
+"""Maps tensor names of BERT and ModernBERT in other libraries to ours and back; checks the shapes.
 
 Ours are Hugging Face's with the `bert.` prefix. A dialect gives another library's spellings of each name. Reading
 builds the dictionary for the number of layers found, so a foreign name has one meaning or is unknown.
@@ -51,17 +51,17 @@ BUFFERS = re.compile(r"((ro)?bert(a)?\.)?embeddings\.(position_ids|token_type_id
 
 
 def is_modern(names: Iterable[str]) -> bool:
-    """Whether tensors, by our names, are of a ModernBERT."""
+    """Whether tensors with our names belong to a ModernBERT."""
     return _FINAL_NORM in names
 
 
 def heads_by_name(modern: bool) -> dict[str, tuple[str, ...]]:
-    """The heads of a BERT or a ModernBERT and their tensors."""
+    """The heads of a BERT or a ModernBERT, and the tensors of each."""
     return _MODERN_HEADS if modern else HEAD_TENSORS
 
 
 def encoder_names(num_layers: int, modern: bool = False) -> Iterator[str]:
-    """Every tensor of embeddings and encoder, by our names."""
+    """Our names of all tensors of the embeddings and the encoder."""
     if modern:
         yield from (WORD_EMBEDDINGS, "bert.embeddings.LayerNorm.weight", _FINAL_NORM)
         for index in range(num_layers):  # the first attention has no norm
@@ -76,7 +76,7 @@ def encoder_names(num_layers: int, modern: bool = False) -> Iterator[str]:
 
 
 def is_linear(name: str) -> bool:
-    """Whether one of our names is the matrix of a linear layer: [in, out] here, [out, in] in PyTorch."""
+    """Whether a name is the matrix of a linear layer: [in, out] here, [out, in] in PyTorch."""
     is_table = "embeddings" in name or name == TOKEN_WEIGHTS
     return name.endswith(".weight") and not is_table and "LayerNorm" not in name
 
@@ -85,14 +85,14 @@ def is_linear(name: str) -> bool:
 
 
 class Dialect(NamedTuple):
-    """How another library spells our names."""
+    """Tensor names of another library."""
 
-    spellings: tuple[tuple[tuple[str, str], ...], ...]  # each of (pattern, replacement), applied in this order
-    is_transposed: Callable[[str], bool] = lambda name: False  # whether one of our tensors is [out, in] there
-    prefix: str = "bert."  # of the encoder's names in a model with a head
+    spellings: tuple[tuple[tuple[str, str], ...], ...]  # (pattern, replacement), applied to our names in order
+    is_transposed: Callable[[str], bool] = lambda name: False  # whether the library stores this tensor as [out, in]
+    prefix: str = "bert."  # prefix of the encoder's names in a model with a head
 
     def names(self, name: str) -> Iterator[str]:
-        """The other library's spellings of a name, in a whole model and in a bare encoder."""
+        """The other library's names of one of our tensors, in a model with a head and in a bare encoder."""
         for spelling in self.spellings:
             spelled = name
             for pattern, replacement in spelling:
@@ -187,7 +187,7 @@ DIALECTS["roberta"] = Dialect((_ROBERTA, (*_ROBERTA, *_ROBERTA_CLASSIFIER)), is_
 
 
 def dictionary(dialect: str, num_layers: int, modern: bool = False) -> dict[str, tuple[str, bool]]:
-    """Foreign name -> (our name, whether its values are transposed), for a model of `num_layers`.
+    """Foreign name -> (our name, whether the values are transposed), for a model of `num_layers`.
 
     A `classifier` of PaddleNLP's or ModernBERT's is taken for that and not for the question-answering head.
     """
@@ -198,7 +198,7 @@ def dictionary(dialect: str, num_layers: int, modern: bool = False) -> dict[str,
 
 
 def with_question_answering_head(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters with a classifier, if they have one, as the question-answering head."""
+    """Rename the classifier, if there is one, to the question-answering head."""
     return {re.sub(r"^classifier\.", "qa_outputs.", name): array for name, array in parameters.items()}
 
 
@@ -206,7 +206,7 @@ _LAYER_NUMBER = re.compile(r"(?:encoder[./]|^(?:model\.)?)layers?[._](\d+)[./]")
 
 
 def count_layers(names: Iterable[str]) -> int:
-    """Number of layers in the names: one more than the largest index, but not more than there are indices."""
+    """Number of layers: one more than the largest index in the names, but at most as many as there are indices."""
     numbers = {int(match.group(1)[:6]) for name in names if (match := _LAYER_NUMBER.search(name))}
     return min(max(numbers, default=0) + 1, len(numbers))
 
@@ -217,13 +217,13 @@ Shape = tuple[int | None, ...]  # None: any size
 
 
 def heads_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """The heads that are there, keys of HEAD_TENSORS."""
+    """The heads in the parameters, as keys of HEAD_TENSORS."""
     heads = heads_by_name(is_modern(parameters))
     return tuple(head for head, names in heads.items() if any(name in parameters for name in names))
 
 
 def check_parameters(parameters: Mapping[str, np.ndarray], title: str, config: BertConfig | None = None) -> None:
-    """Refuse an incomplete encoder or head and shapes that differ from the description, or without one from each other.
+    """Refuse an incomplete encoder or head, and shapes that contradict the description or each other.
 
     `title` stands above the differences. `vocabulary_padding.pad_vocabulary` checks the number of tokens.
     """
@@ -253,7 +253,7 @@ def _shape_text(shape: Shape) -> str:
 
 
 def _expected_shapes(parameters: Mapping[str, np.ndarray], config: BertConfig | None) -> Callable[[str], Shape]:
-    """The function from one of our names to its shape: of the model that is described, or that two tensors show."""
+    """Function from our names to shapes: as the model's description says, or as inferred from two tensors."""
     words = parameters.get(WORD_EMBEDDINGS, np.empty([0])).shape
     inner = next((array.shape for name, array in parameters.items() if "intermediate.dense.weight" in name), (0,))
     vocab: int | None = words[0] or None

@@ -57,7 +57,7 @@ BundleHeader, BundleEntry = message_classes(_SCHEMA, "BundleHeader", "BundleEntr
 
 
 def read_tensorflow(index: Path) -> RawTensors:
-    """All tensors of a checkpoint but those of its optimizer, each checked against its checksum."""
+    """All tensors of a checkpoint except the optimizer's, each verified by its checksum."""
     if untrusted_files.regular_file(index) > _LARGEST_INDEX:
         raise ConversionError(f"{index} is larger than the index of any BERT; check the file")
     try:
@@ -98,7 +98,7 @@ def _open_shards(index: Path, count: int, used: set[int]) -> dict[int, memoryvie
 
 
 def read_tensor(entry: Any, shard: memoryview) -> np.ndarray:
-    """The tensor of a BundleEntry, a view of its data file."""
+    """The tensor of a BundleEntry, as a view of its data file."""
     if entry.slices:
         raise ConversionError("it is kept in slices, as by partitioned variables, which are not read")
     if entry.dtype not in _DTYPES:
@@ -122,7 +122,7 @@ _MOST_OF_NAMES = 8  # times the file: names share their beginnings, so a small f
 
 
 def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values in their order."""
+    """Keys and values of an SSTable, in their order."""
     if len(data) < _FOOTER or int.from_bytes(data[-8:], "little") != _MAGIC:
         raise ConversionError("it does not end with the footer of TensorFlow's index: truncated, or not such a file")
     try:
@@ -139,7 +139,7 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _read_numbers(data: bytes, position: int, count: int) -> tuple[list[int], int]:
-    """(numbers, position after them) of base-128 numbers; IndexError beyond the end."""
+    """Read base-128 numbers; returns (numbers, position after them). IndexError beyond the end."""
     numbers = []
     for _ in range(count):
         value = shift = 0

@@ -1,4 +1,4 @@
-"""The settings of a tokenizer that stand beside a model's weights: tokenizer_config.json, and a tokenizer.json.
+"""Reads the tokenizer settings beside a model's weights: tokenizer_config.json and tokenizer.json.
 
 do_lower_case and strip_accents are Hugging Face's names; word_segmenter and equal_letters are ours.
 """
@@ -14,8 +14,7 @@ _TOKENIZER_JSON = "tokenizer.json"
 
 
 def stated_normalization(folder: Path) -> dict[str, Any]:
-    """The fields of a `Normalization` that the tokenizer's settings beside the weights state; strip_accents also a
-    tokenizer.json."""
+    """Fields of `Normalization` that the tokenizer files state; strip_accents is also read from tokenizer.json."""
     stated: dict[str, Any] = {}
     lowercase = read_json_value(folder / TOKENIZER_FILE, "do_lower_case")
     if isinstance(lowercase, bool):
@@ -35,7 +34,7 @@ def stated_normalization(folder: Path) -> dict[str, Any]:
 
 
 def tokenizer_warnings(folder: Path) -> list[str]:
-    """A line if Hugging Face's tokenizer beside the weights does not split Chinese characters, as BERT's code does."""
+    """A warning if the Hugging Face tokenizer does not split Chinese characters, as BERT's code does."""
     if not (folder / "vocab.txt").is_file():
         return []  # the rules are followed that the tokenizer.json states
     splits_chinese = read_json_value(folder / TOKENIZER_FILE, "tokenize_chinese_chars")
@@ -51,7 +50,7 @@ def tokenizer_warnings(folder: Path) -> list[str]:
 
 
 def _normalizer_setting(folder: Path, name: str) -> Any:
-    """A setting of the normalizer in a tokenizer.json beside a vocab.txt; None if there is none.
+    """A setting of the normalizer in a tokenizer.json beside a vocab.txt; None if it is not stated.
 
     A damaged file is ignored, as only its vocabulary may be needed, and not even that.
     """

@@ -38,7 +38,7 @@ _WRAPPERS = ("model", "state_dict", "model_state_dict", "module")  # training ch
 
 @dataclass
 class Storage:
-    """A run of numbers; in the legacy format they follow the pickle that refers to them."""
+    """A flat array of numbers; in the legacy format it follows the pickle that refers to it."""
 
     key: str
     dtype: np.dtype
@@ -62,7 +62,7 @@ class TorchTensor:
     strides: tuple[int, ...]
 
     def array(self) -> np.ndarray:
-        """Refuses strides that repeat or leave the storage."""
+        """The tensor as an array; refuses strides that repeat elements or leave the storage."""
         numbers, count = self.storage.numbers, count_elements(self.shape)
         if numbers is None:
             raise ConversionError(f"its numbers ({self.storage.key[:40]}) are missing")
@@ -95,7 +95,7 @@ _BUILDERS: Builders = {
 
 
 def read_torch(path: Path) -> RawTensors:
-    """All tensors of a file that `torch.save` wrote from a state dictionary, alone or below `model` or `state_dict`."""
+    """All tensors of a state dictionary that `torch.save` wrote, on its own or below `model` or `state_dict`."""
     data = untrusted_files.map_file(path)
     value = (_read_zip if data[:4] == b"PK\x03\x04" else _read_legacy)(path, data)
     notes: list[str] = []
@@ -120,7 +120,7 @@ def read_torch(path: Path) -> RawTensors:
 
 
 def _storage_of(identity: Any) -> Storage:
-    """('storage', torch.FloatStorage, key, device, number of elements[, a view's place]) of a persistent id."""
+    """The storage that a persistent id names: ('storage', torch.FloatStorage, key, device, number of elements, ...)."""
     if not isinstance(identity, tuple) or len(identity) not in (5, 6) or identity[0] != "storage":
         raise ConversionError("the pickle refers to something that is not a storage")
     _, dtype, key, _, count = identity[:5]
@@ -134,7 +134,7 @@ def _storage_of(identity: Any) -> Storage:
 
 
 def _read_zip(path: Path, data: mmap.mmap) -> Any:
-    """The pickled value; its storages have their numbers."""
+    """The unpickled value of the zip format, with its storages read."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = {entry.filename: entry for entry in archive.infolist()}
@@ -164,7 +164,7 @@ def _read_zip(path: Path, data: mmap.mmap) -> Any:
 
 
 def _place(data: mmap.mmap, entries: Mapping[str, zipfile.ZipInfo], name: str) -> tuple[int, int]:
-    """(start, size) of an entry's bytes in the file: torch stores them as they are, aligned. (0, 0) without it."""
+    """(start, size) of an entry's bytes in the zip file, stored uncompressed and aligned; (0, 0) if it is missing."""
     entry = entries.get(name)
     if entry is None:
         return 0, 0
@@ -181,7 +181,7 @@ def _place(data: mmap.mmap, entries: Mapping[str, zipfile.ZipInfo], name: str) -
 
 
 def _read_legacy(path: Path, data: mmap.mmap) -> Any:
-    """Five pickles (magic number, version, machine, value, keys), then each storage: its length, its numbers."""
+    """Read the legacy format: five pickles (magic number, version, machine, value, keys), then the storages."""
     storages: dict[str, Storage] = {}
 
     def storage_of(identity: Any) -> Storage:

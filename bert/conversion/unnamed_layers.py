@@ -1,4 +1,4 @@
-"""Infers the meaning of tensors whose names hold only a kind and a number, as in NVIDIA's Paddle checkpoints.
+"""Infers tensors from names that hold only a kind and a number, as in NVIDIA's Paddle checkpoints.
 
 Paddle generates names such as `linear_7.w_0`: a layer's kind and its number among its kind, nothing else. The network
 that wrote them creates its layers in one order: three embeddings; in each encoder layer query, key, value (or one fused
@@ -71,7 +71,7 @@ def parameters_of_layers(raw: RawTensors, fused_qkv: str | None, notes: list[str
 
 
 def _by_kind(raw: RawTensors) -> tuple[dict[str, list[dict[str, np.ndarray]]], np.ndarray | None, int]:
-    """Layers of each kind in the order of their numbers; the decoder's bias; the number of tensors of the optimizer."""
+    """Layers of each kind by their numbers; also the decoder's bias and the number of optimizer tensors."""
     layers: dict[tuple[str, int], dict[str, np.ndarray]] = {}
     biases, training, foreign = [], 0, []
     for name, array in raw.tensors.items():
@@ -98,7 +98,7 @@ def _by_kind(raw: RawTensors) -> tuple[dict[str, list[dict[str, np.ndarray]]], n
 
 
 def _names(layers: int, is_fused: bool, with_masked_lm: bool, num_linear: int, raw: RawTensors) -> list[str]:
-    """Our names (without `.weight`) of embeddings, linear layers and normalisations, each in the order of creation."""
+    """Our names (without `.weight`) of embeddings, linear layers and normalisations, each in creation order."""
     embeddings = ("embeddings.word_embeddings", "embeddings.position_embeddings", "embeddings.token_type_embeddings")
     linear, norms = [], ["bert.embeddings.LayerNorm"]
     for index in range(layers):
@@ -120,7 +120,7 @@ def _names(layers: int, is_fused: bool, with_masked_lm: bool, num_linear: int, r
 
 
 def _split_fused(parameters: dict[str, np.ndarray], layers: int, layout: str | None, raw: RawTensors) -> None:
-    """Replace each fused matrix by the three of which it was made."""
+    """Split each fused query-key-value matrix into three."""
     if layout is None:
         raise ConversionError(
             f"{raw.source} was trained with fused attention (--fuse-mha): query, key and value are "

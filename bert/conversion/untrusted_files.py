@@ -1,4 +1,4 @@
-"""Safe access to untrusted files of any format, and the error of a file that cannot be used."""
+"""Reads untrusted files safely, and defines the error for a file that cannot be used."""
 
 import json
 import math
@@ -14,14 +14,14 @@ from bert.printable import printable
 
 
 class ConversionError(CheckpointError):
-    """A source that cannot be read as a BERT; the text names the file, the rule and the remedy."""
+    """The source cannot be read as a BERT; the text names the file, the rule and the remedy."""
 
     def __init__(self, text: str) -> None:
         super().__init__(printable(text, indented_lines=True))
 
 
 def regular_file(path: Path) -> int:
-    """The size of a file in bytes. Refuses pipes, devices and the like before they are opened."""
+    """Size of a file in bytes. Refuses pipes, devices and other special files before they are opened."""
     try:
         status = os.stat(path)
     except OSError as error:
@@ -53,7 +53,7 @@ def read_json(path: Path, content: str, largest: int = 8 << 20) -> Any:
 
 
 def read_json_value(path: Path, *keys: str) -> Any:
-    """The value below `keys` in a JSON file of settings; None if there is no such file or no such key."""
+    """The value below `keys` in a JSON file of settings; None if the file or a key is missing."""
     value = read_json(path, "settings") if path.is_file() else None
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -65,12 +65,12 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def excerpt(value: Any) -> str:
-    """A value of an untrusted file, for a message: of values but texts the type, since their text may be endless."""
+    """A value of an untrusted file, shortened for a message; for values other than text only the type."""
     return repr(value[:80]) if isinstance(value, str) else f"a {type(value).__name__}"
 
 
 def count_elements(shape: Any) -> int:
-    """The product of an untrusted shape, in Python integers, which cannot overflow."""
+    """Number of elements of an untrusted shape, in Python integers, which cannot overflow."""
     if not isinstance(shape, tuple) or len(shape) > 8 or any(type(size) is not int or size < 0 for size in shape):
         raise ConversionError("an array whose shape is not a tuple of at most 8 sizes")
     return math.prod(shape)

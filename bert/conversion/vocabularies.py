@@ -1,4 +1,4 @@
-"""Reads vocabularies and tokenizer settings of all libraries, and writes them; weights for further words."""
+"""Reads and writes vocabularies and tokenizer settings of all libraries, and initialises weights of added tokens."""
 
 import logging
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Tokens:
-    """A model's vocabulary and what becomes of a text before it."""
+    """A model's vocabulary, and how text is normalised before it."""
 
     vocabulary: Vocabulary
     normalization: Normalization
@@ -42,8 +42,7 @@ def find_tokens(
     lowercase: bool | None = None,
     strip_accents: bool | None = None,
 ) -> Tokens | None:
-    """The vocabulary in `vocab_file`, else beside the weights; None without any. What is not given of case and accents
-    is as the files beside the weights state it, else inferred from the words of the vocabulary."""
+    """The vocabulary in `vocab_file`, else beside the weights, and its normalisation; None without a vocabulary."""
     file = vocab_file or vocabulary_beside(folder)
     if file is None:
         notes.append(
@@ -77,8 +76,7 @@ def find_tokens(
 
 
 def check_ids(tokens: Tokens, config: BertConfig, notes: list[str]) -> None:
-    """Refuse a vocabulary with more tokens than the embeddings have rows, or with another padding than a RoBERTa, whose
-    positions begin after it; note one with fewer tokens."""
+    """Refuse a vocabulary that does not fit the embeddings, or a RoBERTa's padding id; note one with fewer tokens."""
     count, vocab_size, pad = len(tokens.vocabulary), config.vocab_size, tokens.vocabulary.id_of("[PAD]")
     if config.unused_positions() and pad != config.pad_token_id:
         raise ConversionError(
@@ -128,8 +126,7 @@ def write_tokenizer(folder: Path, tokens: Tokens, max_length: int, *, token_type
 
 
 def with_new_words(pretrained: PretrainedWeights, vocabulary: Vocabulary) -> Mapping[str, np.ndarray]:
-    """The parameters, with rows for the tokens that `vocabulary` has after those of the weights' own: the means of the
-    rows of their pieces.
+    """The parameters with rows for added tokens, each the mean of the rows of the token's old word pieces.
 
     Raises:
         ConversionError: it does not begin with them, so that ids would change their meaning.

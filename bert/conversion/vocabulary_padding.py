@@ -1,4 +1,4 @@
-"""Pads the vocabulary of a network with rows that no text uses, and removes them."""
+"""Adds padding rows to a network's vocabulary, which no text uses, and removes them."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ PADDED_BIAS = -100.0
 def pad_vocabulary(
     parameters: Mapping[str, np.ndarray], vocab_size: int, padded_size: int, notes: list[str]
 ) -> dict[str, np.ndarray]:
-    """Add rows up to `padded_size`, if there are none yet."""
+    """Add padding rows up to `padded_size`, unless there are some."""
     result = dict(parameters)
     for name, value in ((WORD_EMBEDDINGS, 0.0), (DECODER_BIAS, PADDED_BIAS), (TOKEN_WEIGHTS, 0.0)):
         if name not in result:
@@ -36,7 +36,7 @@ def pad_vocabulary(
 
 
 def strip_vocabulary(parameters: Mapping[str, np.ndarray], vocab_size: int, notes: list[str]) -> dict[str, np.ndarray]:
-    """The parameters without the rows that only pad the vocabulary."""
+    """Remove the padding rows of the vocabulary from the parameters."""
     result = dict(parameters)
     for name in (WORD_EMBEDDINGS, DECODER_BIAS, TOKEN_WEIGHTS):
         if name in result and len(result[name]) > vocab_size:

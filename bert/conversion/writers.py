@@ -17,9 +17,17 @@ from bert.conversion.untrusted_files import ConversionError, write_json
 from bert.conversion.usage import LABELS_FILE, VectorForm
 from bert.conversion.vocabularies import write_vocabulary
 
+# Of a reranker: without these keys CrossEncoder of sentence-transformers, from version 4 on and before, puts the one
+# number of a pair through a sigmoid.
+_IDENTITY = "torch.nn.modules.linear.Identity"
+_SCORES_AS_THEY_ARE = {
+    "sentence_transformers": {"activation_fn": _IDENTITY},
+    "sbert_ce_default_activation_function": _IDENTITY,
+}
+
 
 def write_native(folder: Path, model: Model) -> None:
-    """Our checkpoint without an optimizer; `convert` adds the manifest."""
+    """Write a checkpoint of ours without an optimizer; `convert` adds the manifest."""
     save_file(dict(model.parameters), folder / "bert_paddle.safetensors", metadata={"format": "pd"})
     write_json(folder / "bert_config.json", model.description(model.config))
     if model.labels is not None and len(model.labels) == model.num_outputs():
@@ -30,7 +38,7 @@ def write_native(folder: Path, model: Model) -> None:
 
 
 def write_hugging_face(folder: Path, model: Model) -> None:
-    """config.json, model.safetensors and the tokenizer's files."""
+    """Write config.json, model.safetensors and the tokenizer's files."""
     parameters, config = model.unpadded()
     dialect = tensor_names.DIALECTS["huggingface" if config.has_token_types() else config.model_type]
     place = 1 if model.task == "encoder" else 0  # of the spelling without the prefix
@@ -46,16 +54,19 @@ def write_hugging_face(folder: Path, model: Model) -> None:
     tensors = tensor_layout.join_parts(tensors)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     special = {} if config.has_token_types() else model.special_token_ids()  # a BERT's configuration has none
-    write_json(folder / "config.json", {**model.description(config), **special, "torch_dtype": "float32"})
-    model.write_tokenizer(folder)
+    usage = read_usage(model.folder)
+    scores = _SCORES_AS_THEY_ARE if usage.reranking and model.task == "sequence-classification" else {}
+    description = {**model.description(config), **special, **scores, "torch_dtype": "float32"}
+    write_json(folder / "config.json", description)
+    model.write_tokenizer(folder, usage.max_seq_length if scores else None)
     if model.task == "encoder":
         _note_absent_pooler(model, "transformers")
-        if form := read_usage(model.folder).vectors:
+        if form := usage.vectors:
             _write_sentence_transformers(folder, model, form)
 
 
 def _write_sentence_transformers(folder: Path, model: Model, form: VectorForm) -> None:
-    """What sentence-transformers reads beside transformers' files."""
+    """Write the additional files that sentence-transformers reads."""
     modules = {"": "Transformer", "1_Pooling": "Pooling", **({"2_Normalize": "Normalize"} if form.normalize else {})}
     listed = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in modules.items()]
     pooling = {"word_embedding_dimension": model.config.hidden_size}
@@ -77,7 +88,7 @@ def _write_sentence_transformers(folder: Path, model: Model, form: VectorForm) -
 
 
 def write_paddlenlp(folder: Path, model: Model) -> None:
-    """config.json, model_state.pdparams and the tokenizer's files."""
+    """Write config.json, model_state.pdparams and the tokenizer's files."""
     if not model.config.has_token_types():
         name = "no ModernBERT" if model.config.is_modern() else "other names and positions of a RoBERTa"
         raise ConversionError(f"model_type={model.config.model_type}: PaddleNLP 2.8 has {name}; use the format hf")

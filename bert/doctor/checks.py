@@ -1,4 +1,4 @@
-"""Checks the facts about this machine: `python -m bert.doctor [--output-dir DIR] [--json]`.
+"""Checks this machine: `python -m bert.doctor [--output-dir DIR] [--json]`.
 
 Each check judges facts (bert.doctor.facts) and gives a finding: ok, a warning (slower, or a risk), or a failure
 (training would not start, or would give wrong results). Exit code 0 without failures, 1 with.
@@ -46,7 +46,7 @@ def warning_if(holds: bool, advice: str) -> Problem:
 
 
 def finding_of(name: str, found: str, *problems: Problem) -> Finding:
-    """The finding for the first problem that the machine has, otherwise ok."""
+    """The finding for the first problem of a check, otherwise the finding OK."""
     _, level, advice = next((problem for problem in problems if problem[0]), (False, OK, ""))
     return Finding(level, name, found, advice)
 
@@ -149,7 +149,7 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
 
 
 def runs_on(compute_capability: str, cuda: str, version: str = "2.6.2") -> bool:
-    """Whether the wheel has machine code for the GPU: of its generation, and not newer. True for unknown builds."""
+    """Whether the Paddle wheel has machine code for a GPU; True if the wheel's architectures are unknown."""
     major, minor = (int(part) for part in compute_capability.split("."))
     if version.startswith("3."):
         return major <= NEWEST_GENERATION.get(cuda, major)
@@ -158,7 +158,7 @@ def runs_on(compute_capability: str, cuda: str, version: str = "2.6.2") -> bool:
 
 
 def wheel_for(compute_capabilities: Iterable[str]) -> str:
-    """The command that installs the wheel with machine code for these GPUs."""
+    """The command that installs the Paddle wheel with machine code for these GPUs."""
     newest = max((int(capability.split(".")[0]) for capability in compute_capabilities), default=0)
     if newest < NEWEST_GENERATION["12.6"]:
         return install_command()

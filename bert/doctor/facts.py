@@ -1,4 +1,4 @@
-"""Reads facts about this machine for the checks of `python -m bert.doctor`. Paddle is loaded in another process only.
+"""Reads the facts about this machine that `python -m bert.doctor` checks. Only a child process loads Paddle.
 
 A fact that cannot be read is None or empty. Reading never raises.
 """
@@ -65,7 +65,7 @@ class Gpu:
 
 
 def _host_address() -> str | None:
-    """The address that Paddle's launcher would take for this node."""
+    """The address that Paddle's launcher would choose for this node."""
     with suppress(OSError):
         return socket.gethostbyname(socket.getfqdn(socket.gethostname()))
     return None
@@ -84,7 +84,7 @@ def _memory() -> int:
 
 
 def _free(folder: str | Path) -> tuple[int | None, int | None]:
-    """(bytes, files) that can still be written there; None for files without a limit."""
+    """(bytes, files) that can still be written in a folder; None: unlimited number of files."""
     try:
         status = os.statvfs(folder)
     except OSError:
@@ -98,14 +98,14 @@ def _read(function: Callable[[], Any]) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """The input of the checks in bert.doctor.checks. A fact with a default is read from this machine."""
+    """Input of the checks in bert.doctor.checks. A fact with a default is read from this machine."""
 
     gpus: tuple[Gpu, ...]
-    paddle: dict  # empty: could not be loaded
-    paddle_problem: str  # why not
+    paddle: dict  # facts that Paddle reports; empty: it could not be loaded
+    paddle_problem: str  # why Paddle could not be loaded
     extras: tuple[str, ...]
     requirement_differences: tuple[str, ...]
-    has_ranges: bool  # the installed package is asked, which accepts more versions than the lock
+    has_ranges: bool  # installed package, which accepts more versions than uv.lock
     cpu_vendor: str
     cpu_model: str
     cpu_flags: frozenset[str]
@@ -113,19 +113,19 @@ class Facts:
     usable_processors: int
     memory_nodes: int
     output_dir: Path
-    output_problem: str  # why the folder cannot be written to
+    output_problem: str  # why the output folder cannot be written to
     output_free_bytes: int
     output_free_files: int | None
     output_file_system: str
     output_locks: bool
     python: str = _read(platform.python_version)
-    paddle_loaded_early: bool = _read(lambda: "paddle" in sys.modules)  # by something that runs when Python starts
+    paddle_loaded_early: bool = _read(lambda: "paddle" in sys.modules)  # Paddle was loaded when Python started
     preloaded: str = _read(lambda: os.environ.get("LD_PRELOAD", ""))
     encoding: str = _read(lambda: locale.getpreferredencoding(False).lower())
     logical_processors: int = _read(lambda: os.cpu_count() or 1)
     cpu_quota: float | None = _read(topology.cpu_quota)
     mkl_debug_cpu_type: str | None = _read(lambda: os.environ.get("MKL_DEBUG_CPU_TYPE"))
-    memory_bytes: int = _read(_memory)  # available, within the control group's limit
+    memory_bytes: int = _read(_memory)  # available memory, within the control group's limit
     shm_bytes: int | None = _read(lambda: _free("/dev/shm")[0])
     open_files: int = _read(lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     locked_memory_bytes: int = _read(lambda: resource.getrlimit(resource.RLIMIT_MEMLOCK)[0])  # -1: unlimited
@@ -160,7 +160,7 @@ def collect(output_dir: Path) -> Facts:
 
 
 def ask_paddle(python: str, timeout_seconds: float = 180.0) -> tuple[dict, str]:
-    """(facts, "") or ({}, why Paddle cannot be loaded)."""
+    """Facts that Paddle reports and "", or {} and the reason why it cannot be loaded."""
     try:
         done = subprocess.run(
             [python, "-c", _ASK_PADDLE],
@@ -180,7 +180,7 @@ def ask_paddle(python: str, timeout_seconds: float = 180.0) -> tuple[dict, str]:
 
 
 def extras_for(cards: tuple[Gpu, ...]) -> tuple[str, ...]:
-    """The extras of this machine: with the Paddle that is installed, or that the cards need."""
+    """The extras to install on this machine: with the installed Paddle, or the version that its GPUs need."""
     installed = installed_version("paddlepaddle-gpu") or installed_version("paddlepaddle") or ""
     is_new = any(int(card.compute_capability.split(".")[0]) >= 9 for card in cards)  # 2.6 has no code for it
     has_gpu = bool(cards) or has_package("paddlepaddle-gpu")
@@ -205,7 +205,7 @@ def gpus() -> tuple[Gpu, ...]:
 
 
 def _output(folder: Path) -> dict[str, Any]:
-    """The facts about the output folder. Tries to write, flush, lock and rename a file; leaves the folder as it was."""
+    """Facts about the output folder. Tries to write, flush, lock and rename a file, and removes it again."""
     above = (folder.absolute(), *folder.absolute().parents)
     existing = next(filter(os.path.lexists, above))  # which may be a file
     problem, locks = "", True

@@ -1,4 +1,4 @@
-"""The packages of the extras in pyproject.toml, with the versions of uv.lock.
+"""The packages of the extras in pyproject.toml, and their versions in uv.lock.
 
 scripts/setup.sh runs this file before anything is installed, so it uses only the standard library.
 `requirements.py EXTRA ...` checks that this Python has the packages: exit code 0 if so, otherwise
@@ -20,7 +20,7 @@ _PYTHON = re.compile(r"python_(?:full_)?version ?(<|>=) ?'3\.(\d+)'")
 
 
 def pins(extras: Iterable[str]) -> dict[str, str]:
-    """Package -> version in uv.lock, of the packages that pyproject.toml names in the extras."""
+    """Package -> version in uv.lock, for the packages that pyproject.toml names in the extras."""
     import tomllib  # not in Python 3.10, whose user gets a sentence
 
     lock = (_FOLDER / "uv.lock").read_text(encoding="utf-8")
@@ -40,7 +40,7 @@ def pins(extras: Iterable[str]) -> dict[str, str]:
 
 
 def _applies(marker: str) -> bool:
-    """Whether the versions of Python in a marker include this one; the rest of a marker is about other extras."""
+    """Whether a marker includes this Python version; other parts of the marker select extras."""
     comparisons = _PYTHON.findall(marker)
     return all((sys.version_info[1] < int(minor)) == (comparison == "<") for comparison, minor in comparisons)
 
@@ -60,7 +60,7 @@ def differences(wanted: dict[str, str]) -> list[str]:
 
 @cache
 def _versions_of_folders() -> dict[str, list[str]]:
-    """Package -> versions, by the names of the .dist-info folders: ten times faster than reading what is in them."""
+    """Package -> versions, from the names of the .dist-info folders (ten times faster than their metadata)."""
     found: dict[str, list[str]] = {}
     for folder in filter(os.path.isdir, dict.fromkeys(sys.path)):
         for name in os.listdir(folder):
@@ -80,7 +80,7 @@ def installed_version(package: str) -> str | None:
 
 
 def unmet_by_installation(distribution: str = "bert-on-paddle") -> list[str] | None:
-    """Requirements of the installed package that the installed versions do not meet; None if pip did not install it."""
+    """Requirements of the installed package that are not met; None if pip did not install it."""
     import importlib.metadata
 
     try:

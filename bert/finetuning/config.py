@@ -1,4 +1,4 @@
-"""The settings of a fine-tuning run: those of every training, with epochs, modes and other defaults.
+"""Settings of a fine-tuning run: the settings of every training, plus epochs, modes and other defaults.
 
 A task subclasses `FineTuningConfig` with a `data` section that subclasses `TaskDataSettings`, and defines `stage()`.
 """
@@ -82,7 +82,7 @@ class FineTuningRunSettings(RunSettings):
     do_eval: MayDiffer[bool] = Field(False, description="score the evaluation set, during training and at its end")
     do_predict: MayDiffer[bool] = Field(False, description="write predictions")
     loss_spike_factor: Annotated[MayDiffer[float], Flag(group="guards")] = (
-        Field(  # off: losses near 0 fluctuate by large factors
+        Field(  # off: small losses fluctuate by large factors
             0.0, ge=0, description="warn when an interval's loss exceeds this multiple of the last 20's median; 0: off"
         )
     )
@@ -110,7 +110,7 @@ class FineTuningRunSettings(RunSettings):
 class FineTuningConfig(TrainingConfig):
     """The settings that all fine-tuning tasks share."""
 
-    example_words: ClassVar[tuple[str, ...]] = ()  # of run_predict.py, after the model
+    example_words: ClassVar[tuple[str, ...]] = ()  # arguments of run_predict.py after the model
 
     data: TaskDataSettings
     batch: MayDiffer[FineTuningBatchSettings] = Field(default_factory=FineTuningBatchSettings)
@@ -135,8 +135,7 @@ class FineTuningConfig(TrainingConfig):
         return self.run.keep_best
 
     def prepare_files(self) -> None:
-        """Find a published vocabulary, fetch the data that --download asks for, check all files, then fetch the weights
-        of a published model."""
+        """Find or fetch vocabulary and data, check all files, then fetch the weights of a published model."""
         provide_vocabulary(self.data.vocab_file)
         self.fetch_data()
         self.check_files()
@@ -144,14 +143,14 @@ class FineTuningConfig(TrainingConfig):
             resolve(self.initialization.from_pretrained_params)
 
     def fetches_data(self) -> bool:
-        """Whether `fetch_data` may fetch something, so that files may be missing before it."""
+        """Whether `fetch_data` may fetch files, so that they may be missing before."""
         return False
 
     def fetch_data(self) -> None:
-        """Fetch what is missing of a published set, if the settings say so. Tasks that have one define it."""
+        """Fetch missing files of a published data set, if requested. Tasks with such a set define it."""
 
     def needed_files(self) -> dict[str, str]:
-        """The settings that name files or folders to read, and the mode that needs each."""
+        """Names of settings with files or folders to read, and the mode that needs each."""
         modes = {"train_file": "do_train", "eval_file": "do_eval", "predict_file": "do_predict"}
         return {name: mode for name, mode in modes.items() if getattr(self.run, mode)}
 
@@ -160,7 +159,7 @@ class FineTuningConfig(TrainingConfig):
         return next((getattr(self.data, name) for name in names), None)
 
     def fetching(self) -> str:
-        """The remedy for missing data of a published set."""
+        """The remedy for missing data of a published data set."""
         return ""
 
     def check_files(self) -> None:
@@ -202,7 +201,7 @@ class FineTuningConfig(TrainingConfig):
 
 
 def modes_of_files(values: Mapping[str, Any], held_out: bool = False) -> dict[str, bool]:
-    """Choose training, evaluation and prediction by the files that are named, if no setting chooses them.
+    """Enable training, evaluation and prediction by the files that are named, if no setting chooses them.
 
     Args:
         held_out: a file to train on is enough for an evaluation.
@@ -221,7 +220,7 @@ USUAL_SETTINGS = ("batch_size", "epochs", "learning_rate", "max_seq_length")
 def settings_of_the_run(
     values: Mapping[str, Any], stage: str, names: Collection[str] = USUAL_SETTINGS
 ) -> dict[str, Any]:
-    """Some settings of a run in the output folder, which goes on as it began; empty without one."""
+    """Settings of the run in the output folder, which a resumed run keeps; empty without one."""
     file = Path(str(values.get("output_dir", RunSettings.model_fields["output_dir"].default))).expanduser()
     before = read_yaml(file / f"{stage}.yaml") if (file / f"{stage}.yaml").is_file() else {}
     return {name: before[name] for name in names if name in before}
@@ -231,7 +230,7 @@ SMALL = 256  # units of a model that wants other rates than published ones
 
 
 def usual_settings(rows: int, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Batch, epochs, rate and length for a number of the user's rows, sentences or questions, and a size of model.
+    """Default batch, epochs, rate and length, by the number of the user's samples and the size of the model.
 
     The published rates are 2e-5 to 5e-5 for 768 and 1,024 units; recipes of this project have 5e-5 for 384 units and
     5e-4 for 128. Small sets get the epochs that about 300 updates need (small models twice as many), at least 3.
@@ -248,7 +247,7 @@ def usual_settings(rows: int, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def implied_settings(values: Mapping[str, Any], default_model: str = "bert-base-uncased") -> dict[str, Any]:
-    """Settings that follow from others: sizes, vocabulary and case from the weights or the name of a built-in model."""
+    """Settings that follow from others, such as sizes and vocabulary from the weights or a built-in model."""
     implied = implied_by_weights(values)
     name = str(values.get("bert_model") or ("" if named_weights(values) else default_model))
     if name in BUILT_IN_MODELS:
@@ -259,7 +258,7 @@ def implied_settings(values: Mapping[str, Any], default_model: str = "bert-base-
 
 
 def with_global_batch(config: AnyConfig, world_size: int) -> AnyConfig:
-    """Keep the global batch on any number of ranks: micro-batches divide a rank's share and never grow."""
+    """Keep the global batch on any number of ranks, with the largest allowed micro-batches that divide it."""
     total = config.batch.global_batch_size
     if total is None or total % world_size or total % (config.batch.batch_size * world_size) == 0:
         return config
@@ -269,7 +268,7 @@ def with_global_batch(config: AnyConfig, world_size: int) -> AnyConfig:
 
 
 def with_steps(config: AnyConfig, num_samples: int, world_size: int) -> AnyConfig:
-    """The settings with max_steps and eval_freq computed from the epochs for a training set of `num_samples`."""
+    """Compute max_steps and eval_freq from the epochs, for a training set of `num_samples`."""
     global_batch_size = config.batch.resolved_global_batch_size(world_size)
     steps_per_epoch = -(-num_samples // global_batch_size)
     max_steps = config.run.max_steps

@@ -1,4 +1,4 @@
-"""What the fine-tuning commands answer instead of running: `--plan`, and `--dry-run`, which reads the data."""
+"""Answers of the fine-tuning commands to `--plan`, and to `--dry-run`, which reads the data."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +21,13 @@ _LONG_SECONDS = 900.0  # of a training, from which on a plan says what makes it 
 
 
 def inquiries(task: str) -> tuple[Inquiry, ...]:
-    """The inquiries --plan and --dry-run of a task. `task` is the one of `EntryPoint`."""
+    """The inquiries --plan and --dry-run of a task, named as in `EntryPoint.task`."""
     dry_run = dry_run_inquiry(lambda config, world_size: dry_run_report(config, world_size, task))
     return plan_inquiry(with_global_batch), dry_run
 
 
 def dry_run_report(config: Any, world_size: int, task: str) -> str:
-    """The plan of a run as text. Without the files, what depends on them is left out; a wrong one is a ValueError."""
+    """The plan of a run as text, as far as its files exist; ValueError for a wrong file."""
     task_class, data = load_task(task), None
     try:
         config.check_files()
@@ -41,7 +41,7 @@ def dry_run_report(config: Any, world_size: int, task: str) -> str:
         sizes |= {part.name: f"{number:,} {task_class.unit}" for part, number in data.predicted}
         files = ", ".join(f"{name} {size}" for name, size in sizes.items())
     rows = {
-        "task": f"{config.stage()}, sequences of up to {config.data.max_seq_length} tokens",
+        "task": f"{config.display_name()}, sequences of up to {config.data.max_seq_length} tokens",
         "model": f"{config.run.bert_model}, {config.model.num_parameters():,} parameters",
         "data": "\n           ".join([files, *notes]),
     }
@@ -52,7 +52,7 @@ def dry_run_report(config: Any, world_size: int, task: str) -> str:
 
 
 def _training_rows(config: FineTuningConfig, world_size: int, data: Any) -> dict[str, str]:
-    """Rows of a training with its `FineTuningData`, or with None."""
+    """Rows about a training; `data` is its `FineTuningData`, or None."""
     device = run_device(config, world_size, visible_gpus())
     config = device.resolve(with_global_batch(config, world_size))
     run, steps = config.run, dict[str, str]()
@@ -69,7 +69,7 @@ def _training_rows(config: FineTuningConfig, world_size: int, data: Any) -> dict
 
 
 def _cores(device: RunDevice, world_size: int, cpu_threads: int) -> str:
-    """What the cores of this machine do in a run on the CPU; "" where ranks take all of them."""
+    """The use of this machine's cores in a run on the CPU; "" if the ranks use all of them."""
     cores = len(usable_cores(allowed_processors()))
     if device.features.kind != "cpu" or world_size >= cores:
         return ""
@@ -89,7 +89,7 @@ def _time(
     num_evaluated: int,
     is_by_epochs: bool,
 ) -> str:
-    """The planner's estimate for the devices of the run, with what makes a long training shorter."""
+    """Rows with the planner's time for this device, and ways to shorten a long training."""
     hardware = device.hardware(world_size)
     if hardware is None:
         return "not known for this GPU; --plan --hardware PART estimates it for another"
@@ -113,7 +113,7 @@ def _time(
 
 
 def _mean_padded_length(lengths: "np.ndarray", config: FineTuningConfig) -> float:
-    """Mean width of micro-batches, each padded to its longest sequence, of sequences in random order."""
+    """Mean width of micro-batches of sequences in random order, each padded to its longest one."""
     import numpy as np
 
     size, multiple = config.batch.batch_size, config.data.sequence_length_multiple

@@ -35,14 +35,14 @@ class FeatureTable:
     offsets: np.ndarray  # int64 [n + 1]
     first_lengths: np.ndarray | None = None
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)
-    pad_id: int = 0  # the token that pads shorter sequences
-    second_type: int = 1  # of the tokens after those of type 0
+    pad_id: int = 0  # id of the padding token
+    second_type: int = 1  # token type of the tokens of the second segment
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def lengths(self) -> np.ndarray:
-        """int64 [n], tokens."""
+        """Length of each sequence in tokens, int64 [n]."""
         return np.diff(self.offsets)
 
     def fingerprint(self) -> str:
@@ -55,11 +55,11 @@ class FeatureTable:
         return digest.hexdigest()
 
     def tokens_of(self, rows: np.ndarray) -> np.ndarray:
-        """int64: the places of the tokens of some sequences, one after the other."""
+        """Indices of the tokens of some sequences, one sequence after the other: int64."""
         return ragged_indices(self.offsets[rows], self.lengths()[rows])
 
     def feed(self, rows: np.ndarray, width: int, *, with_labels: bool) -> dict[str, np.ndarray]:
-        """Some sequences, padded to `width`: int64 [b, width] each of the encoder's inputs, and the labels."""
+        """The feed of some sequences, padded to `width`: the encoder's inputs int64 [b, width], and the labels."""
         lengths, flat = self.lengths()[rows], self.tokens_of(rows)
         columns = np.arange(width)[None, :]
         real = columns < lengths[:, None]
@@ -83,7 +83,7 @@ class FeatureTable:
         return feed
 
     def labelled_tokens(self) -> np.ndarray | None:
-        """int64 [n]: tokens with a label; None if sequences are labelled."""
+        """Number of labelled tokens of each sequence, int64 [n]; None if sequences have labels, not tokens."""
         for values in self.labels.values():
             if len(values) > len(self):
                 return np.diff(offsets_of(values != UNLABELLED)[self.offsets])
@@ -91,12 +91,12 @@ class FeatureTable:
 
 
 def single_sequences(texts: Slices, cls_id: int, sep_id: int) -> tuple[np.ndarray, np.ndarray]:
-    """[CLS] A [SEP] for every slice: token ids [T] and offsets int64 [n + 1]."""
+    """Build [CLS] A [SEP] for every slice: token ids [T] and offsets int64 [n + 1]."""
     return join_pairs(texts, texts._replace(lengths=np.zeros_like(texts.lengths)), cls_id, sep_id, single=True)
 
 
 class FineTuningLoader(GlobalBatchLoader):
-    """This rank's share of every global batch, with the labels. `batches` is described in `GlobalBatchLoader`."""
+    """Loads this rank's share of every global batch, with labels. `batches` is described in `GlobalBatchLoader`."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class FineTuningLoader(GlobalBatchLoader):
         self._labelled_tokens = table.labelled_tokens()
 
     def sample_ids(self, index: int) -> np.ndarray:
-        """int64 [global_batch_size]: the samples of global batch `index`, counted from the start of training."""
+        """The samples of global batch `index`, counted from the start of training: int64 [global_batch_size]."""
         places = np.arange(index * self.global_batch_size, (index + 1) * self.global_batch_size)
         epochs, within = np.divmod(places, len(self._table))
         ids = np.empty(len(places), np.int64)
@@ -138,7 +138,7 @@ class FineTuningLoader(GlobalBatchLoader):
         return self._padded(ids[self._own_samples(micro_step)], labels)
 
     def _padded(self, rows: np.ndarray, labels: Mapping[str, np.ndarray]) -> MicroBatch:
-        """Pad some sequences to a micro-batch. `labels` are fed as they are."""
+        """Pad some sequences to a micro-batch; `labels` are fed unchanged."""
         lengths = self._table.lengths()[rows]
         width = padded_width(lengths, *self._widths)
         feed = {**self._table.feed(rows, width, with_labels=True), **labels}
@@ -146,7 +146,7 @@ class FineTuningLoader(GlobalBatchLoader):
 
 
 class PredictionBatch(NamedTuple):
-    """Sequences `rows` of the table and their feed."""
+    """Sequences `rows` of the table, and their feed."""
 
     rows: np.ndarray
     feed: dict[str, np.ndarray]
@@ -160,7 +160,7 @@ def prediction_batches(
     sequence_length_multiple: int = 8,
     max_seq_length: int = 512,
 ) -> Iterator[PredictionBatch]:
-    """This rank's batches of the whole table, sorted by length (longest first), which needs little padding."""
+    """This rank's batches of the whole table, longest sequences first, so that little padding is needed."""
     order = np.argsort(-table.lengths(), kind="stable")
     for start in range(rank * batch_size, len(order), batch_size * world_size):
         rows = order[start : start + batch_size]
@@ -169,7 +169,7 @@ def prediction_batches(
 
 
 def check_finite(outputs: Mapping[str, np.ndarray]) -> None:
-    """Raise ValueError for outputs of a model that are NaN or infinite."""
+    """Raise ValueError if outputs of a model are NaN or infinite."""
     for name, values in outputs.items():
         if not np.isfinite(values).all():
             number = int((~np.isfinite(values.reshape(len(values), -1)).all(1)).sum())

@@ -1,4 +1,4 @@
-"""Infers settings from the files beside a model's weights, which `bert.conversion` reads."""
+"""Infers settings from the files in the folder of a model's weights, which `bert.conversion` reads."""
 
 import logging
 import re
@@ -24,13 +24,13 @@ logger = logging.getLogger(__name__)
 
 
 def description_file(weights: Path) -> Path | None:
-    """The model description beside the weights, a folder or a file; None without one."""
+    """Path of the model description beside the weights (a folder or a file); None without one."""
     files = (_folder_of(weights) / name for name in CONFIG_FILES)
     return next((file for file in files if file.is_file()), None)
 
 
 def description_beside(weights: Path) -> ModelDescription | None:
-    """The content of that file, which a command reads once."""
+    """Content of the model description beside the weights, read once per command."""
     file = description_file(weights)
     return None if file is None else _read_once(file, file.stat().st_mtime_ns)
 
@@ -41,7 +41,7 @@ def _read_once(file: Path, changed: int) -> ModelDescription:
 
 
 def named_weights(values: Mapping[str, Any]) -> Path | None:
-    """The weights that flat settings name with from_pretrained_params or from_checkpoint, as `weights_folder` finds.
+    """The weights that from_pretrained_params or from_checkpoint name, as `weights_folder` finds them.
 
     Of a published model, only the small files are fetched.
     """
@@ -55,7 +55,7 @@ def named_weights(values: Mapping[str, Any]) -> Path | None:
 
 
 def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that follow from the files beside the weights: the model's sizes, the vocabulary, lower-casing.
+    """Settings implied by the files of the weights: the model's sizes, vocabulary and lower-casing.
 
     Args:
         values: flat settings; those that name sizes keep them.
@@ -87,7 +87,7 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def usage_in_training(values: Mapping[str, Any], *tasks: str) -> Usage:
-    """How weights that are used without training were trained, as the files beside them say.
+    """How the weights of a prediction were trained, as their files say.
 
     Args:
         values: flat settings.
@@ -101,7 +101,7 @@ def usage_in_training(values: Mapping[str, Any], *tasks: str) -> Usage:
 
 
 def usage_of_the_weights(settings: InitializationSettings) -> Usage:
-    """How weights that are used without training were trained."""
+    """How the weights of a prediction were trained, by flat settings."""
     weights = _used_weights(settings)
     return Usage() if weights is None else read_usage(_folder_of(weights))
 
@@ -118,8 +118,7 @@ def _folder_of(weights: Path) -> Path:
 
 
 def _name_of(folder: Path) -> str:
-    """MODEL of OUTPUT/MODEL/STAGE/STEP, or of models--OWNER--MODEL/snapshots/COMMIT; else the folder's own name.
-    Characters that a name may not have become "-"."""
+    """Name of a model: MODEL of OUTPUT/MODEL/STAGE/STEP or of a hub's cache folder, otherwise the folder's name."""
     name = folder.resolve().name
     if folder.parent.name == "snapshots":  # of huggingface_hub's cache
         name = folder.parts[-3].rpartition("--")[2]
@@ -129,7 +128,7 @@ def _name_of(folder: Path) -> str:
 
 
 def labels_beside(weights: Path) -> tuple[str, ...] | None:
-    """The classes of a classifier, in order, from labels.json or a model description beside its weights.
+    """Class names, in order, from labels.json or the model description beside the weights.
 
     Returns:
         None without them, or if they are the placeholders LABEL_0, LABEL_1 ...
@@ -146,7 +145,7 @@ def labels_beside(weights: Path) -> tuple[str, ...] | None:
 
 
 def labels_of_the_weights(settings: InitializationSettings, expected: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The classes of a classifier that is used without training, in the order of its outputs.
+    """Class names of a trained classifier that predicts, in the order of its outputs.
 
     Args:
         expected: the labels of the task; None: any. Names that differ in case or separators only are the same.

@@ -8,7 +8,7 @@ from bert.tokenization.segmentation import Cutter, version_of
 
 
 class NormalizationSettings(Settings):
-    """By the names of tokenizer_config.json. A tokenizer.json of other rules than BERT's follows its own."""
+    """Text normalisation before tokenisation. A tokenizer.json with other rules than BERT's follows its own."""
 
     do_lower_case: bool = Field(
         True, description="lower-case the text, for uncased vocabularies; other tokenizers decide themselves"

@@ -1,4 +1,4 @@
-"""Files of predictions that a killed command leaves resumable: the whole rows that they hold are counted.
+"""Files of predictions that can be resumed after a killed command, by counting the whole rows in them.
 
 While it is written, FILE has another name, FILE.partial, and FILE.partial.json (of the first one) is the manifest of
 the command that writes it: settings, inputs, model. The same command continues after the whole rows. At the end each
@@ -27,7 +27,7 @@ RowEnds = Callable[[BinaryIO], Iterator[int]]  # where the whole rows of a file 
 def line_ends(
     file: BinaryIO, ends_row: Callable[[bytes], bool] = lambda line: True, separator: bytes = b""
 ) -> Iterator[int]:
-    """The ends of rows that each end with the end of a line.
+    """End positions of rows that are one line each.
 
     Args:
         ends_row: whether a row ends with a line.
@@ -43,12 +43,12 @@ def line_ends(
 
 
 def tsv_ends(file: BinaryIO) -> Iterator[int]:
-    """The ends of the lines behind a line of names."""
+    """End positions of the rows of a TSV file, after its header."""
     return islice(line_ends(file), 1, None)
 
 
 def csv_ends(file: BinaryIO) -> Iterator[int]:
-    """The ends of the rows of a CSV behind its line of names; a field in quotation marks can have line ends."""
+    """End positions of the rows of a CSV file, after its header; quoted fields may contain line ends."""
     is_quoted = False
 
     def ends_row(line: bytes) -> bool:
@@ -60,12 +60,12 @@ def csv_ends(file: BinaryIO) -> Iterator[int]:
 
 
 def json_ends(file: BinaryIO) -> Iterator[int]:
-    """The ends of the entries of a JSON object that is indented by one; the last one is not told from a torn one."""
+    """End positions of the entries in a JSON object that is indented by one space; the last entry may be torn."""
     return line_ends(file, lambda line: line.endswith(b",\n") and line[1:2] != b" ", b",\n")
 
 
 class PredictionFiles:
-    """Files that grow together by rows, as a context: each has its own name once the block ends without an error.
+    """Context manager for files that grow by rows together; they get their names when the block ends without error.
 
     Any other end leaves the partial files, but for a ValueError, which the same command would meet again.
 
@@ -117,7 +117,7 @@ class PredictionFiles:
         return self
 
     def _take_lock(self) -> bool:
-        """Whether this process alone writes: not another one, not even one that has just renamed the open file."""
+        """Whether this process has the exclusive lock of the files."""
         try:
             lock(self.files[0])
             return os.path.samestat(os.fstat(self.files[0].fileno()), os.stat(self._partials[0]))
@@ -125,7 +125,7 @@ class PredictionFiles:
             return False
 
     def _whole_rows(self) -> int:
-        """The whole rows in each of the files; 0 if nothing says which command wrote them."""
+        """Number of whole rows in every file; 0 if it is unknown which command wrote them."""
         manifest = read_json(self._manifest)
         if not manifest:
             return 0
@@ -137,14 +137,14 @@ class PredictionFiles:
         return min(sum(1 for _ in ends(file)) for file, ends in zip(self.files, self._targets.values(), strict=True))
 
     def _truncate(self, rows: int) -> None:
-        """Cut each file behind its first rows."""
+        """Truncate every file after this number of rows."""
         for file, ends in zip(self.files, self._targets.values(), strict=True):
             file.seek(0)
             file.seek(next(islice(ends(file), rows - 1, None)) if rows else 0)
             file.truncate()
 
     def append(self, contents: Sequence[bytes], first: int | None = None) -> None:
-        """Append to each file the content of the rows from number `first` on; rows that it has from there are cut.
+        """Append rows from number `first` on to each file; replaces rows that the file already has from there.
 
         None: the content stands behind all rows.
         """
@@ -192,7 +192,7 @@ class PredictionFiles:
 
 
 def stamps(paths: Sequence[Path]) -> list[Any]:
-    """Files (or all files of folders) by names, sizes and times of change."""
+    """Names, sizes and modification times of files, or of all files in folders."""
     files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
     found = [(file, file.stat()) for file in files if file.is_file()]
     return [[str(file.absolute()), stat.st_size, stat.st_mtime_ns] for file, stat in found]

@@ -1,4 +1,4 @@
-"""A fine-tuning run, the same for all tasks: training with evaluations, the best weights, scores and predictions."""
+"""A fine-tuning run, the same for all tasks: training with evaluations, best weights, scores and predictions."""
 
 import json
 import logging
@@ -42,7 +42,7 @@ _NOT_IN_RESULTS = {"train_file", "eval_file", "num_workers", "sequence_length_mu
 
 
 class FineTuning(Task):
-    """A fine-tuning on one rank: its data and batches."""
+    """The training of a fine-tuning on one rank: its data and batches."""
 
     config: FineTuningConfig
     finishes = True
@@ -79,16 +79,16 @@ class FineTuning(Task):
 
 
 class RunnableTask(FineTuningTask):
-    """The base of the tasks."""
+    """Base class of the tasks."""
 
     @classmethod
     def open(cls, config: Any, group: Group) -> FineTuning:
-        """The run of the task."""
+        """Open the run of the task."""
         return FineTuning(config, group, cls(config))
 
 
 class FineTuningEvaluation(Evaluation):
-    """Evaluation and prediction on one rank, with the weights in the scope."""
+    """Evaluation and prediction on one rank, with the weights in Paddle's scope."""
 
     def __init__(self, run: FineTuning, task: FineTuningTask, data: FineTuningData, session: Session) -> None:
         self._config, self._task, self._data, self._metric = run.config, task, data, run.best_metric
@@ -114,7 +114,7 @@ class FineTuningEvaluation(Evaluation):
             logger.info("no weights were given (--from-pretrained-params): all start from random ones")
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """Metrics of all evaluation sets; their predictions are kept until the next evaluation."""
+        """Metrics of all evaluation sets. Their predictions are kept until the next evaluation."""
         metrics: dict[str, float] = {}
         predictions = []
         for part, features in self._data.evaluated:
@@ -135,7 +135,7 @@ class FineTuningEvaluation(Evaluation):
         return {"stage": self._config.stage(), **self._rate()}
 
     def finish(self, last_step: int | None) -> dict[str, Any]:
-        """Evaluate and predict as the settings ask, with the best weights."""
+        """Evaluate and predict with the best weights, as the settings request."""
         figures = dict[str, Any]()
         if self._config.run.benchmark:
             self._sequences, self._seconds = 0, 0.0
@@ -156,14 +156,14 @@ class FineTuningEvaluation(Evaluation):
         return figures | self._rate()
 
     def _use_best(self, last_step: int) -> dict[str, Any]:
-        """Take the weights of the best evaluation. If the last weights differ, their metrics are `last_NAME`."""
+        """Load the weights of the best evaluation. If the last weights differ, their metrics become `last_NAME`."""
         best_step = use_best_weights(self._config, self._device, last_step)
         if best_step in (0, last_step):
             return {"best_step": best_step}
         metrics = self._latest[0] if self._latest else {}
         self._latest = None  # of other weights
         if metrics:  # rank 0 alone has them
-            logger.info(f"{self._config.stage()}, update {last_step} (last):  {metrics_line(metrics)}")
+            logger.info(f"{self._config.display_name()}, update {last_step} (last):  {metrics_line(metrics)}")
         last = {f"last_{name}": value for name, value in self._under_all_names(metrics).items()}
         return {"best_step": best_step, "last_step": last_step, **last}
 
@@ -171,7 +171,7 @@ class FineTuningEvaluation(Evaluation):
         return metrics | {name: metrics[key] for key, name in self._task.summary_names.items() if key in metrics}
 
     def _finish_evaluation(self, step: int | None, is_best: bool) -> dict[str, Any]:
-        """The scores and predictions of the weights in use; `step`: of a training, whose checkpoint they are in."""
+        """Write scores and predictions of the current weights; `step` names their checkpoint."""
         if self._latest is None:
             self.evaluate(0)
         assert self._latest is not None
@@ -191,7 +191,7 @@ class FineTuningEvaluation(Evaluation):
                 write_atomically(folder / name, file.head + content + file.tail)
             self._announce(part)
         which = f", update {step} (best)" if is_best else ""
-        logger.info(f"{self._config.stage()}{which}:  {metrics_line(metrics)}")
+        logger.info(f"{self._config.display_name()}{which}:  {metrics_line(metrics)}")
         if metrics.get(self._task.best_metric, np.inf) < self._task.near_zero:
             logger.warning(self._failure(metrics, is_trained=step is not None))
         figures: dict[str, Any] = self._under_all_names(metrics)
@@ -207,7 +207,7 @@ class FineTuningEvaluation(Evaluation):
         return figures
 
     def _failure(self, metrics: dict[str, float], is_trained: bool) -> str:
-        """A score near zero, named as such, with what to change."""
+        """A warning if the score is near zero, with what to change."""
         config, name = self._config, self._task.best_metric
         remedy = "use weights that were trained on this task and these labels"
         if is_trained:
@@ -218,7 +218,7 @@ class FineTuningEvaluation(Evaluation):
         return f"{shown} is near zero: the model has learned next to nothing of this task; {remedy}"
 
     def _announce(self, part: Part) -> None:
-        """Log where the results are. If the task wants it, make links to them in the folder of the checkpoints."""
+        """Log where the results are. If the task wants it, link them in the folder of the checkpoints."""
         folder, beside = self._config.stage_dir(), self._config.checkpoint_dir()
         for name in part.results if self._task.results_beside_checkpoints else ():
             with suppress(OSError):  # a file system without links
@@ -230,7 +230,7 @@ class FineTuningEvaluation(Evaluation):
             logger.info(f"{what} are in {folder}")
 
     def _keep_model(self, step: int) -> None:
-        """Add to the checkpoint what the last evaluation has found: the final head, and its files."""
+        """Add the results of the last evaluation to the checkpoint: the calibrated head, and its files."""
         parent, task = self._config.checkpoint_dir(), self._task
         if step_directory(parent, step).is_dir():
             trained = {name: read_variable(self._device.scope, name) for name in self._program.parameters}
@@ -241,7 +241,7 @@ class FineTuningEvaluation(Evaluation):
                 logger.warning(f"the checkpoint of step {step} is not calibrated; start again to do it: {error}")
 
     def _write_predictions(self, part: Part, number: int) -> None:
-        """Predict a file that is read while it is predicted; an interrupted equal command is continued."""
+        """Predict a file while it is read; an interrupted equal command is resumed."""
         counts = Counter[str]()
         if not self._device.group.is_main:
             for _ in self._windows(part, 0, counts):
@@ -262,7 +262,7 @@ class FineTuningEvaluation(Evaluation):
     def _windows(
         self, part: Part, done_rows: int, counts: Counter[str], move_bar: Callable[[int], Any] = lambda done: None
     ) -> Iterator[tuple[list[bytes], int]]:
-        """The results of windows, and the number of their first row.
+        """The results of each part of the file, and the number of its first row.
 
         Every rank runs its share of the windows, rank 0 has the results.
 
@@ -289,7 +289,7 @@ class FineTuningEvaluation(Evaluation):
                 move_bar(done)
 
     def _outputs(self, table: FeatureTable, after_batch: Callable[[float], Any] = lambda share: None) -> Outputs:
-        """The outputs for every sequence of the table, on every rank.
+        """The model's outputs for every sequence of the table, on every rank.
 
         Args:
             after_batch: called with the share of the table that was run.
@@ -333,7 +333,7 @@ class FineTuningEvaluation(Evaluation):
         return {"inference_sequences_per_second": self._sequences / self._seconds} if self._seconds else {}
 
     def _command(self, part: Part) -> dict[str, Any]:
-        """What decides the results: the file, the settings, the vocabulary, the classes, the model and the weights."""
+        """The facts that decide the results: file, settings, vocabulary, classes, model and weights."""
         weights = [
             checksum_of(np.ascontiguousarray(read_variable(self._device.scope, name)).data.cast("B"))
             for name in self._program.parameters
@@ -350,7 +350,7 @@ class FineTuningEvaluation(Evaluation):
 
 
 def _with_lasting_vocabulary(config: FineTuningConfig, is_main: bool) -> FineTuningConfig:
-    """Use a copy of the vocabulary if it lies beside weights of this run, which may be pruned."""
+    """Copy the vocabulary if it is in a checkpoint of this run, which may be pruned."""
     source = config.vocabulary_file()
     if config.run.output_dir.resolve() not in source.resolve().parents:
         return config

@@ -23,15 +23,15 @@ Outputs = Mapping[str, np.ndarray]  # of the objective, by name: float32 [n, ...
 
 
 class ResultsFile(NamedTuple):
-    head: bytes = b""  # before the results
-    separator: bytes = b""  # between those of two windows
+    head: bytes = b""  # text before the results
+    separator: bytes = b""  # text between the results of two windows
     tail: bytes = b""
-    row_ends: RowEnds = line_ends  # of predictions that are written a window at a time
+    row_ends: RowEnds = line_ends  # finds the ends of rows, if predictions are written in parts
 
 
 @dataclass(frozen=True)
 class Part:
-    """One of a task's files, and the files of its results."""
+    """One of a task's data files, and the files with its results."""
 
     name: str
     path: Path
@@ -39,7 +39,7 @@ class Part:
 
 
 class Features(NamedTuple):
-    """Examples of the task's own type, their sequences, and numbers of truncated texts and the like."""
+    """Examples of the task's own type, their sequences, and counts, such as of truncated texts."""
 
     examples: Any
     table: Any  # a FeatureTable
@@ -47,33 +47,33 @@ class Features(NamedTuple):
 
 
 class FineTuningData(NamedTuple):
-    """A task's files, read."""
+    """The contents of a task's files."""
 
     train: FeatureTable | None
     evaluated: Sequence[tuple[Part, Features]]
-    predicted: Sequence[tuple[Part, int]]  # checked, and the numbers of their examples
+    predicted: Sequence[tuple[Part, int]]  # checked files, and their numbers of examples
 
 
 class FineTuningTask(ABC):
-    """A task and its files. Making one reads the file to train on, which can define the classes.
+    """A task and its files. The constructor reads the training file, which can define the classes.
 
     Examples have a length. Predictions are what `decode` returns. Rank 0 alone decodes, scores and renders.
     """
 
     unit: ClassVar[str] = "examples"
     loader: ClassVar[type[FineTuningLoader]] = FineTuningLoader
-    evaluates_first: ClassVar[bool] = False  # given weights are evaluated before the first update
+    evaluates_first: ClassVar[bool] = False  # whether initial weights are evaluated before the first update
     summary_names: ClassVar[Mapping[str, str]] = {}
-    results_beside_checkpoints: ClassVar[bool] = False  # links there to the files of the results
-    best_metric: str = "eval_f1"  # the evaluation metric that decides which weights are best; larger is better
-    near_zero: ClassVar[float] = 0.05  # of this metric: below it the model has learned next to nothing
-    baseline_is_trained: ClassVar[bool] = True  # on `training`; otherwise it stands beside any evaluation
-    training: Any = None  # the examples to train on
+    results_beside_checkpoints: ClassVar[bool] = False  # whether the results are also linked there
+    best_metric: str = "eval_f1"  # metric that selects the best weights; larger is better
+    near_zero: ClassVar[float] = 0.05  # value of best_metric below which the model has learned almost nothing
+    baseline_is_trained: ClassVar[bool] = True  # whether the baseline needs `training`
+    training: Any = None  # training examples
     training_file: Path | None = None
     evaluated: Sequence[Part] = ()
-    predicted: Sequence[Part] = ()  # files to predict; they are read while they are predicted
+    predicted: Sequence[Part] = ()  # files to predict, each read while it is predicted
     labels: tuple[str, ...] | None = None
-    notes: Sequence[str] = ()  # what was found and inferred about the files
+    notes: Sequence[str] = ()  # remarks about the files, and settings inferred from them
 
     def __init__(self, config: FineTuningConfig) -> None:
         self.vocabulary = read_vocabulary(config.data.vocab_file)
@@ -83,38 +83,38 @@ class FineTuningTask(ABC):
     def objective(self) -> Objective: ...
 
     def objective_of(self, weights: Mapping[str, np.ndarray]) -> Objective:
-        """The objective of a prediction with weights that are not trained, by name: with the parts that they have."""
+        """The objective for a prediction without training, by name, with the heads that the weights have."""
         return self.objective()
 
     @abstractmethod
     def usage(self) -> Usage: ...
 
     def texts(self) -> dict[str, str]:
-        """Files to keep in checkpoints, name -> content: what is needed to use the model (labels, settings)."""
+        """Files to save in checkpoints, name -> content, which the use of the model needs (labels, settings)."""
         usage = replace(self.usage(), encoding=remembered(self._data.encoding), language=self._data.language)
         return usage_texts(usage, self._data.normalization(), self.labels)
 
     @abstractmethod
     def read(self, part: Part) -> Any:
-        """All examples of a labelled file, checked."""
+        """Read and check all examples of a labelled file."""
 
     @abstractmethod
     def windows(self, part: Part) -> Iterator[Any]:
-        """The examples of a file to predict, as many at a time as run together."""
+        """Divide the examples of a file to predict into parts of limited size."""
 
     @abstractmethod
     def features(self, examples: Any, training: bool = False) -> tuple[FeatureTable, dict[str, int]]:
-        """The sequences of the examples, one or more for each, and counts."""
+        """Tokenised sequences of the examples, one or more for each, and counts."""
 
     @abstractmethod
     def describe(self, path: Path, counts: Mapping[str, int]) -> Sequence[str]:
-        """Lines for the log on the features of a file."""
+        """Log lines about the features of a file."""
 
     def learn_to_decode(self, features: Features, outputs: Outputs) -> None:  # noqa: B027
-        """Choose in a training how outputs become predictions. Called with the evaluation set before it is decoded."""
+        """Fit, after training, how outputs become predictions, before the evaluation set is decoded."""
 
     def fitted_parameters(self) -> dict[str, np.ndarray]:
-        """Parameters of the network that `learn_to_decode` has found, by name, for checkpoints."""
+        """Parameters that `learn_to_decode` has fitted, by name, for checkpoints."""
         return {}
 
     def final_head(self, trained: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -126,23 +126,23 @@ class FineTuningTask(ABC):
         return {}
 
     def decode(self, features: Features, outputs: Outputs) -> Any:
-        """Turn outputs, which are finite, into predictions."""
+        """Turn finite outputs into predictions."""
         return outputs["logits"]
 
     @abstractmethod
     def score(self, part: Part, features: Features, predictions: Any) -> dict[str, float]:
-        """Metrics, their names starting with `eval_`."""
+        """Evaluation metrics; their names begin with `eval_`."""
 
     def num_rows(self, examples: Any) -> int:
-        """The number of rows that `render` gives of examples."""
+        """Number of rows that `render` writes for the examples."""
         return len(examples)
 
     @abstractmethod
     def render(self, part: Part, features: Features, predictions: Any) -> Sequence[bytes]:
-        """The text that is appended to each file of results."""
+        """The text to append to each file of results."""
 
     def details(self, part: Part, features: Features, predictions: Any, *, fits: bool) -> dict[str, Any] | None:
-        """Details of the last evaluation for scores.json, which are also logged in short; None: there are only metrics.
+        """Details of the last evaluation for scores.json, of which a summary is logged; None: only metrics.
 
         Args:
             fits: whether to choose from it how the model decides, which `texts` and `score` then follow.
@@ -150,7 +150,7 @@ class FineTuningTask(ABC):
         return None
 
     def baseline(self, features: Features, predictions: Any) -> dict[str, Any]:
-        """The scores of baselines on the same rows: eval_METHOD_METRIC, and a "verdict"."""
+        """Scores of baselines on the same rows: eval_METHOD_METRIC, and a "verdict"."""
         return {}
 
     def read_data(self) -> FineTuningData:

@@ -1,4 +1,4 @@
-"""Text files of users: decoded as all their files are, or refused with the reason and the remedy."""
+"""Decodes text files of users, or refuses them with the reason and the remedy."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from data.text.text_check import NotTextError
 
 
 def text_lines(path: Path, decoding: Decoding, notes: list[str]) -> Iterator[str]:
-    """The lines of a file, plain or compressed, without their ends and a byte order mark.
+    """Lines of a file, plain or compressed, without line ends and byte order mark.
 
     Args:
         notes: gets what is unusual about its encoding.
@@ -43,7 +43,7 @@ def text_lines(path: Path, decoding: Decoding, notes: list[str]) -> Iterator[str
 
 
 def implied_decoding(values: Mapping[str, Any], usage: Usage) -> dict[str, Any]:
-    """The decoding of files if no setting names it. All files of a training share it, and later files follow the model.
+    """The decoding of a training's files if no setting names it; files of the trained model follow it.
 
     Args:
         usage: of weights that are used without training.
@@ -59,6 +59,6 @@ def implied_decoding(values: Mapping[str, Any], usage: Usage) -> dict[str, Any]:
 
 
 def decoding_of(values: Mapping[str, Any]) -> Decoding:
-    """How flat settings say that files are decoded; ValueError for an unknown encoding."""
+    """The decoding that flat settings name; ValueError for an unknown encoding."""
     header = is_on({"header": True, **values}, "header")
     return Decoding(values.get("encoding") or "auto", values.get("language") or "en", header)

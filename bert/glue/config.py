@@ -32,7 +32,7 @@ from data.fetching.places import data_folder, mirrors
 
 
 def paper() -> Settings:
-    """Devlin et al. (2019), section 4.1 and appendix A.3: batches of 32, 3 epochs, AdamW, 10% warm-up.
+    """The fine-tuning of Devlin et al. (2019, section 4.1, appendix A.3): batches of 32, 3 epochs, AdamW, 10% warm-up.
 
     They chose the best of the learning rates 5e-5, 4e-5, 3e-5 and 2e-5 on the dev set; 2e-5 suits all tasks.
     """
@@ -48,17 +48,17 @@ def paper() -> Settings:
 
 
 def small_task(name: str) -> Settings:
-    """CoLA, MRPC, STS-B, RTE and WNLI, which have fewer than 10,000 examples: 5 epochs, the best one is kept."""
+    """Recipe of CoLA, MRPC, STS-B, RTE and WNLI (fewer than 10,000 examples): 5 epochs, keeps the best."""
     return {**paper(), "task_name": name, "epochs": 5.0}
 
 
 def large_task(name: str) -> Settings:
-    """SST-2, QNLI, QQP and MNLI: 3 epochs and less frequent checkpoints."""
+    """Recipe of SST-2, QNLI, QQP and MNLI: 3 epochs and less frequent checkpoints."""
     return {**paper(), "task_name": name, "num_steps_per_checkpoint": 1000}
 
 
 def bert_large(plain: Callable[[], Settings]) -> Settings:
-    """BERT-large on 8 GPUs by the defaults of NVIDIA's PyTorch run_glue.sh: 16 sequences a GPU, 2.4e-5, 3 epochs.
+    """BERT-large on 8 GPUs with the defaults of NVIDIA's PyTorch run_glue.sh: 16 sequences a GPU, 2.4e-5, 3 epochs.
 
     CoLA and MNLI are trained by them there; STS-B, QQP, QNLI, RTE and WNLI, which that script lacks, only here.
     """
@@ -66,12 +66,12 @@ def bert_large(plain: Callable[[], Settings]) -> Settings:
 
 
 def mrpc_large(plain: Callable[[], Settings]) -> Settings:
-    """NVIDIA's glue_config.sh for MRPC: as `bert_large`, but 1.8e-5 and 30% warm-up."""
+    """MRPC as in NVIDIA's glue_config.sh: `bert_large` with 1.8e-5 and 30% warm-up."""
     return {**bert_large(plain), "learning_rate": 1.8e-5, "warmup_proportion": 0.3}
 
 
 def sst_2_large(plain: Callable[[], Settings]) -> Settings:
-    """NVIDIA's glue_config.sh for SST-2: 128 sequences a GPU, 1,024 an update, 1e-5."""
+    """SST-2 as in NVIDIA's glue_config.sh: 128 sequences a GPU, 1,024 an update, 1e-5."""
     return {**bert_large(plain), "global_batch_size": 1024, "batch_size": 128, "learning_rate": 1e-5}
 
 
@@ -117,7 +117,7 @@ class GlueDataSettings(LabelDataSettings):
 
 
 class GlueConfig(LabelConfig):
-    """One task of GLUE, or one of the user's own."""
+    """Settings of one task of GLUE, or of the user's own task."""
 
     data: GlueDataSettings
 
@@ -158,7 +158,7 @@ class GlueConfig(LabelConfig):
 
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings implied by the weights, the task of the user's own files, and where --download keeps those of GLUE."""
+    """Settings implied by the weights and the task's files, and the folder for --download."""
     name = task_name(str(values.get("task_name", "custom")))
     modes = modes_of_files(values, held_out=True)
     values = {**modes, **values}

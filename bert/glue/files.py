@@ -1,4 +1,4 @@
-"""Finds and reads GLUE's files: UTF-8, separated by tabs, quotation marks are text."""
+"""Finds and reads GLUE's files: UTF-8, tab-separated; quotation marks are part of the text."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from data.text.header_check import NoHeaderError
 
 
 def published_rows(path: Path, split: Split, notes: list[str]) -> Iterator[Row]:
-    """The columns of a split in every row of one of GLUE's files, in bounded memory. There is nothing to note."""
+    """Rows of a split of a GLUE file, with its columns, in bounded memory; there are no notes."""
     form = TableForm(split.columns(), split.header, "none")
     try:
         yield from DelimitedTable(_utf8_lines(path), "tsv", form, Counter()).rows()
@@ -27,7 +27,7 @@ def published_rows(path: Path, split: Split, notes: list[str]) -> Iterator[Row]:
 
 
 def _utf8_lines(path: Path) -> Iterator[str]:
-    """The lines, which line feeds alone end: a carriage return within a published line is text."""
+    """Lines that end only with a line feed: GLUE's texts contain carriage returns."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -44,7 +44,7 @@ def _utf8_lines(path: Path) -> Iterator[str]:
 
 
 def find_file(directory: Path, split: Split) -> Path:
-    """The first file of a split that exists."""
+    """The first existing file of a split."""
     for name in split.files:
         if (directory / name).is_file():
             return directory / name

@@ -88,7 +88,7 @@ TASK_NAMES = (*TASKS, "custom")
 
 
 def find_task(name: str) -> LabelSchema:
-    """The task of that name, ignoring case, hyphens and underscores."""
+    """The GLUE task of that name, ignoring case, hyphens and underscores."""
     by_plain_name = {_without_separators(task): TASKS[task] for task in TASKS}
     if _without_separators(name) not in by_plain_name:
         raise ValueError(
@@ -98,7 +98,7 @@ def find_task(name: str) -> LabelSchema:
 
 
 def task_name(spelling: str) -> str:
-    """The name of a task of GLUE in any spelling that `find_task` knows; "custom"."""
+    """The usual spelling of a task's name, or "custom"."""
     return "custom" if spelling.lower() == "custom" else find_task(spelling).name
 
 

@@ -1,1 +1,1 @@
-"""What a command line stands for as a job: steps in order, one executor, one record of what was used. Knows no task."""
+"""Jobs: a command line as steps in order, with one executor and one record of the time used. Knows no task."""

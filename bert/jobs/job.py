@@ -1,4 +1,4 @@
-"""A job is data: what a command line stands for, as steps in order. `start` plans a command line and executes its job.
+"""A job describes what a command line does, as steps in order. `start` plans a command line and executes its job.
 
 Planning reads, and never writes. A job has one executor, one lock, one clock and one rule of what is done; the same
 command continues where it stopped.
@@ -24,29 +24,35 @@ from bert.launching.ranks import Ranks
 from bert.launching.settings import LaunchPlan
 from bert.launching.start_training import KILLED, Runner, was_stopped
 
+SECONDS_OF_DATA = 30.0  # the shards of the quickstart's phase 2 take about as long
+
 
 class Step(ABC):
-    """One step of a job. Subclasses are frozen dataclasses: their fields say all that the step does."""
+    """One step of a job. Subclasses are frozen dataclasses, whose fields describe the step completely."""
 
-    takes_time: ClassVar[bool] = True  # of --hours; showing results does not
-    family: str = ""  # steps of one family are refused together
+    takes_time: ClassVar[bool] = True  # whether it counts against --hours
+    family: str = ""  # if one step of a family is refused, its later steps are skipped
 
     @property
     @abstractmethod
     def title(self) -> str:
-        """What it does, in a few words, for the plan and for the terminal."""
+        """Short description of the step, for the plan and the terminal."""
 
     @property
     def product(self) -> Path | None:
-        """The file or folder that it leaves; None if it leaves none of its own."""
+        """The file or folder that the step makes; None if it makes none."""
         return None
 
     def needs(self) -> Sequence["Step"]:
-        """Steps that come first, unless this one is done already."""
+        """Steps to run first, unless this step is done already."""
         return ()
 
+    def expected_seconds(self, execution: "Execution") -> float:
+        """Seconds of --hours that the step is expected to take if it makes data for a training."""
+        return SECONDS_OF_DATA
+
     def check(self, here: bool) -> None:  # noqa: B027 - most steps refuse nothing
-        """Raise ValueError for what the step would refuse: wrong settings, another run in its folder.
+        """Raise ValueError if the step would be refused, for wrong settings or another run in its folder.
 
         Nothing is written.
 
@@ -55,15 +61,15 @@ class Step(ABC):
         """
 
     def is_done(self, execution: "Execution") -> bool:
-        """Whether its product is there already, made in the same way."""
+        """Whether the step's product exists and was made with the same settings."""
         return False
 
     @abstractmethod
     def run(self, execution: "Execution") -> int:
-        """Do it; returns an exit code. ValueError or OSError for an error that the user can mend."""
+        """Run the step; returns an exit code. Raises ValueError or OSError for an error that the user can correct."""
 
     def left(self, execution: "Execution") -> str:
-        """What to say if the step ended well and is not finished, so that later steps must wait; "" if it is."""
+        """A message if the step ended without error but is unfinished, so that later steps must wait; otherwise ""."""
         return ""
 
 
@@ -88,7 +94,7 @@ class Job:
     goes_on: bool = False
 
     def all_steps(self) -> Iterator[Step]:
-        """The single steps with what they need, in the order in which they are run."""
+        """All steps, without groups and with the steps that they need, in the order of execution."""
         todo = list(self.steps)
         while todo:
             step = todo.pop(0)
@@ -99,7 +105,7 @@ class Job:
                 yield step
 
     def trainings_line(self, left: Sequence[Step]) -> str:
-        """How many of several trainings are done, if these steps are left; "" for one training."""
+        """Progress of several trainings, given the steps that are left; "" for one training."""
         groups = [step for step in self.steps if isinstance(step, Group)]
         if not groups:
             return ""
@@ -110,18 +116,18 @@ class Job:
         return self.ranks.node_rank in (None, 0)
 
     def check(self, here: bool) -> None:
-        """Raise ValueError with one line for each mistake that the steps would refuse. `here`: see `Step.check`."""
+        """Raise ValueError with one line for each mistake of the steps. `here`: see `Step.check`."""
         check_all(partial(step.check, here) for step in self.all_steps())
 
     def lines(self) -> list[str]:
-        """Describe the steps and their products in lines. A product that several steps need is named once."""
+        """One line for each step with a product; a product that several steps need is named once."""
         steps = [f"{step.title}: {step.product}" for step in self.all_steps() if step.product is not None]
         return [f"{number}. {step}" for number, step in enumerate(dict.fromkeys(steps), 1)]
 
 
 @dataclass(frozen=True)
 class Group(Step):
-    """Steps that end with one training among several, such as that of one seed."""
+    """Consecutive steps of one training among several, such as the training of one seed."""
 
     name: str
     steps: tuple[Step, ...]
@@ -143,7 +149,7 @@ class Group(Step):
 
 
 class Execution:
-    """One start of a job, as its steps see it.
+    """One execution of a job, which its steps receive.
 
     Attributes:
         record: of the job.
@@ -157,24 +163,24 @@ class Execution:
 
     @property
     def runner(self) -> Runner:
-        """It takes over the signals of this process when it is made."""
+        """Runs the processes of the steps; it takes over this process's signals when it is created."""
         self._runner = self._runner or Runner()
         return self._runner
 
     def steps_left(self) -> list[Step]:
-        """The steps of the job that are not done. To tell reads whole checkpoints, so ask once."""
+        """The unfinished steps of the job. This check reads whole checkpoints, so call it once."""
         return [step for step in self.job.steps if not step.is_done(self)]
 
     def seconds(self) -> float:
-        """Of this start."""
+        """Seconds since this execution began."""
         return self.record.used_now() or time.monotonic() - self._begun
 
     def seconds_left(self) -> float | None:
-        """Of --hours; None without."""
+        """Seconds left of --hours; None without --hours."""
         return None if self.job.hours is None else 3600 * self.job.hours - self.record.used()
 
     def run(self, step: Step) -> int:
-        """Run a step and what it needs, unless it is done; the exit code, INTERRUPTED after a request to stop."""
+        """Run a step after the steps it needs, unless it is done; returns the exit code, INTERRUPTED after a stop."""
         if step.is_done(self):
             return OK
         for needed in step.needs():
@@ -190,7 +196,7 @@ class Execution:
             return ended.code if isinstance(ended.code, int) else BAD_INPUT
 
     def command(self, words: Sequence[str]) -> int:
-        """Run a command and report how it ended, unless it succeeded or reported its error itself; its exit code."""
+        """Run a command, and report a failure that it has not reported itself; returns the exit code."""
         code = self.runner.run(words)
         if was_stopped(code, self.runner):
             print(f"interrupted ({self.runner.stopped_by}); the same command resumes", file=sys.stderr)
@@ -202,7 +208,7 @@ class Execution:
 
 
 def execute(job: Job, begun: float | None = None, record: JobRecord | None = None) -> int:
-    """Run the steps of a job that are not done; returns the exit code of the first that failed, else 0.
+    """Run the unfinished steps of a job; returns the exit code of the first that failed, else 0.
 
     Args:
         begun: when its time began to count (time.monotonic); None: now.
@@ -247,14 +253,14 @@ def _run_all(execution: Execution, steps: Sequence[Step]) -> int:
 
 
 class Planned(NamedTuple):
-    """A command line, planned."""
+    """A planned command line: its arguments, its plan and its job."""
 
     line: CommandLine
     plan: LaunchPlan
     job: Job
 
     def answers(self) -> bool:
-        """Answer the questions of the command line (--dry-run, --show-config, --plan); whether there was one.
+        """Answer --dry-run, --show-config or --plan; returns whether the command line has one of them.
 
         A dry run also names the steps, refuses the mistakes that a start would refuse, and says what this machine
         lacks, which may not be the one where the job will run.
@@ -271,7 +277,7 @@ class Planned(NamedTuple):
 
 
 def start(plan: Callable[[Sequence[str]], Planned], words: Sequence[str]) -> int:
-    """Plan a command line, and execute its job unless it asks something; the exit code."""
+    """Plan a command line, then answer its question or execute its job; returns the exit code."""
     called = time.time()
     with usage_errors():
         planned = plan(words)
@@ -284,7 +290,7 @@ def start(plan: Callable[[Sequence[str]], Planned], words: Sequence[str]) -> int
 
 
 def show_steps(job: Job) -> None:
-    """Print the steps of a job, and what this machine lacks for them."""
+    """Print the steps of a job, and what this machine lacks to run them."""
     time = "" if job.hours is None else f", {job.hours:g} hours in all"
     several = job.trainings_line(Execution(job, JobRecord.of(job.output_dir)).steps_left())
     lines = [*([several] if several else []), f"steps{time}:", *job.lines(), *_lacking(job)]

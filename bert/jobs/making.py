@@ -1,4 +1,4 @@
-"""Steps that make a product by a command of data/, and the record beside the products of how they were made."""
+"""Steps that make data by commands of data/, and the record of how the data were made."""
 
 import itertools
 import json
@@ -18,7 +18,7 @@ Run = Callable[[Sequence[str]], int]  # runs a command, returns its exit code
 
 
 class Products:
-    """The products in a folder of data, and the commands that made them, in order: FOLDER/prepared.json.
+    """The products in a data folder and the commands that made them, in order; stored in FOLDER/prepared.json.
 
     The record lies beside the data, which several jobs may share. A product is there already if the same command made
     it. If a product is made again, it and all later products are removed first. A product that is a folder (shards,
@@ -35,7 +35,7 @@ class Products:
         return product.exists() and read_json(self._file).get(str(product)) == self._words(command)
 
     def make(self, title: str, command: Sequence[str], product: Path, run: Run) -> int:
-        """Make a product unless it is there; returns the exit code of the command, 0 if it was not needed."""
+        """Make a product unless it exists; returns the command's exit code, 0 if the product exists."""
         if self.has(product, command):
             return 0
         done: dict[str, list[str]] = read_json(self._file)
@@ -54,7 +54,7 @@ class Products:
         return 0
 
     def _words(self, command: Sequence[str]) -> list[str]:
-        """The command without its interpreter, whose path may change."""
+        """The arguments of a command without the interpreter, whose path may change."""
         return [word for word in command if word != sys.executable] + ([self._source] if self._source else [])
 
 
@@ -67,7 +67,7 @@ def _remove(product: Path) -> None:
 
 @dataclass(frozen=True)
 class Make(Step):
-    """Makes a product in a folder of data, in which one job makes data at a time.
+    """The step that makes a product in a data folder, while it holds the folder's lock.
 
     Attributes:
         command: the words of a command of data/.

@@ -1,4 +1,4 @@
-"""The record of a job, OUTPUT_DIR/job.json: the time that all starts have used, and what steps remember.
+"""The record of a job, OUTPUT_DIR/job.json: the time used by all its starts, and facts that steps store in it.
 
 What is done is not recorded here: a step looks at its product.
 """
@@ -19,8 +19,7 @@ _MOST_SECONDS_OF_A_SHELL = 30.0  # to find the interpreter and load this
 
 
 def command_began(called: float) -> float:
-    """When the shell began that became this process, by time.monotonic; an installation of packages before it is not
-    counted.
+    """Start time of the shell that became this process (time.monotonic), not counting an installation of packages.
 
     Args:
         called: when the command began to plan (time.time()).
@@ -32,7 +31,7 @@ def command_began(called: float) -> float:
 
 
 class JobRecord:
-    """What a job remembers between its starts.
+    """The state that a job keeps between starts.
 
     Attributes:
         facts: of the steps, by names; values of JSON.
@@ -46,7 +45,7 @@ class JobRecord:
 
     @classmethod
     def of(cls, output_dir: Path) -> "JobRecord":
-        """The record of the job in a folder; a new one without any."""
+        """Read the record of the job in a folder; a new record if there is none."""
         file, content = job_file(output_dir), read_job(output_dir)
         seconds, facts = content.get("seconds_used", 0.0), content.get("facts", {})
         if (file.exists() and not content) or not isinstance(seconds, (int, float)) or not isinstance(facts, dict):
@@ -54,11 +53,11 @@ class JobRecord:
         return cls(output_dir, float(seconds), facts)
 
     def used(self) -> float:
-        """Seconds of all starts until now."""
+        """Seconds used by all starts until now."""
         return self._seconds_used + self.used_now()
 
     def used_now(self) -> float:
-        """Seconds of this start."""
+        """Seconds used by this start."""
         return 0.0 if self._start is None else time.monotonic() - self._start
 
     def save(self) -> None:
@@ -68,18 +67,18 @@ class JobRecord:
             write_atomically(self._file, (content + "\n").encode())
 
     def exists(self) -> bool:
-        """Whether it was saved."""
+        """Whether the record was saved."""
         return self._file.exists()
 
     def remove_if_alone(self) -> None:
-        """Remove the file if nothing else is in the output folder: a start was refused before it made anything."""
+        """Remove the record if it is the only file in the output folder, because the start was refused."""
         with contextlib.suppress(OSError):
             if [path.name for path in self._file.parent.iterdir()] == [self._file.name]:
                 self._file.unlink()
 
     @contextlib.contextmanager
     def clock(self, begun: float, is_kept: bool = True) -> Iterator[None]:
-        """Count the seconds of a start since `begun` (time.monotonic).
+        """Context manager that counts the seconds of a start since `begun` (time.monotonic).
 
         Args:
             is_kept: keep the count in the file too; of several nodes one does.
@@ -95,7 +94,7 @@ class JobRecord:
 
     @contextlib.contextmanager
     def _kept_in_file(self) -> Iterator[None]:
-        """Write the count at once, and again and again while the block runs."""
+        """Context manager that writes the used time at once, and repeatedly while the block runs."""
         ended = threading.Event()
 
         def tick() -> None:

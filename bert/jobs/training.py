@@ -1,4 +1,4 @@
-"""The step that trains: a run of settings on the ranks of this node, continued by the same command until it is done."""
+"""The step that trains: one configuration on the ranks of this node, resumed by the same command until it is done."""
 
 import math
 import os
@@ -20,7 +20,6 @@ from bert.launching.start_training import check_machine, launch, require_script
 from bert.reporting.progress import duration
 
 _FINISHED = "finished"  # name of a training -> the hours with which it ended, null without
-SECONDS_OF_DATA = 30.0  # the shards of the quickstart's phase 2 take about as long
 LEAST_SECONDS = 5.0  # of a training with --hours
 SUMMARY_PATIENCE_SECONDS = 60.0  # a file written by the first node may appear late on a shared file system
 
@@ -38,7 +37,7 @@ class Train(Step):
         repeats: start the ranks also if it is done, because predictions or scores are made each time.
     """
 
-    seconds_beside: ClassVar[float] = 8.0  # of --hours: for the start of the ranks and the results
+    seconds_beside: ClassVar[float] = 8.0  # seconds of --hours for starting the ranks and for the results
     script: Path
     config: TrainingConfig
     ranks: Ranks
@@ -51,7 +50,7 @@ class Train(Step):
 
     @property
     def title(self) -> str:
-        return f"training {self.config.stage()}" if self.config.trains() else self.config.stage()
+        return f"training {self.config.display_name()}" if self.config.trains() else self.config.display_name()
 
     @property
     def product(self) -> Path:
@@ -80,17 +79,17 @@ class Train(Step):
         return not self.repeats and self._is_over(execution)
 
     def _is_over(self, execution: Execution) -> bool:
-        """Whether all updates were made, or as many as fitted in the hours that are asked for now."""
+        """Whether all updates were made, or as many as fit in the requested hours."""
         hours, had = execution.job.hours, execution.record.facts.get(_FINISHED, {}).get(self._name(execution))
         asks_for_more = hours is not None and had is not None and hours > had
         return is_done(self.settled(execution).config) and not asks_for_more
 
     def _name(self, execution: Execution) -> str:
-        """Its name in the record of the job, whose folder may be moved."""
+        """Name of the step in the job's record, independent of the folder's place."""
         return os.path.relpath(self.config.stage_dir(), execution.job.output_dir)
 
     def settled(self, execution: Execution) -> Self:
-        """The step with what is known only now, where its data are there: the number of updates."""
+        """The step with facts that are known only when it begins, such as the number of updates."""
         return replace(self, config=self.config.with_known_steps(self.ranks.world_size()))
 
     def run(self, execution: Execution) -> int:
@@ -102,7 +101,7 @@ class Train(Step):
         return code
 
     def launch(self, config: TrainingConfig, execution: Execution) -> int:
-        """Start the ranks with these settings, and wait for their end; the exit code."""
+        """Start the ranks with these settings and wait for their end; returns the exit code."""
         return launch(
             self.script,
             config,
@@ -114,7 +113,7 @@ class Train(Step):
         )
 
     def seconds(self, execution: Execution) -> float | None:
-        """Seconds that this start has, with --hours; None: updates, or a decay that has begun, decide the end.
+        """Seconds of --hours for this start; None if updates, or a decay that has begun, decide the end.
 
         Raises:
             ValueError: the hours are used up.
@@ -141,14 +140,14 @@ class Train(Step):
         )
 
     def _seconds_beside_and_data(self, execution: Execution) -> float:
-        """Estimated seconds of a later training besides its updates: start, results, and making small data."""
-        makes_data = any(not step.is_done(execution) for step in self.data)
-        return self.seconds_beside + (SECONDS_OF_DATA if makes_data else 0.0)
+        """Estimated seconds of a later training besides its updates: start, results, and making data."""
+        data = [step.expected_seconds(execution) for step in self.data if not step.is_done(execution)]
+        return self.seconds_beside + max(data, default=0.0)
 
     def left(self, execution: Execution) -> str:
         if self.config.run.benchmark or self.repeats or self._ends_here(execution):
             return ""
-        return f"{self.config.stage()} has steps left; the same command continues"
+        return f"{self.config.display_name()} has steps left; the same command continues"
 
     def _ends_here(self, execution: Execution) -> bool:
         """Whether the training is over, as this node sees it."""
@@ -160,16 +159,16 @@ class Train(Step):
 
 
 def part_of_time(step: Train, todo: Sequence[Train]) -> float:
-    """The part of the remaining hours that a training gets; `todo` are the trainings that remain, with this one."""
+    """The fraction of the remaining hours for a training; `todo` are the remaining trainings, including it."""
     return step.share / math.fsum(one.share for one in todo)
 
 
 def parts_of_time(job: Job) -> list[float]:
-    """The part of the hours of each training of a job that has not begun."""
+    """The fraction of the hours for each training of a job that has not begun."""
     todo = trainings(job)
     return [part_of_time(step, todo) for step in todo]
 
 
 def trainings(job: Job) -> list[Train]:
-    """The trainings of a job, in order, also those of its groups."""
+    """All trainings of a job in order, including those in groups."""
     return [step for step in job.all_steps() if isinstance(step, Train)]

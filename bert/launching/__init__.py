@@ -1,1 +1,1 @@
-"""Starts trainings: ranks, nodes, processes and what they write. Knows no task; Paddle is not imported."""
+"""Starts trainings: ranks, nodes, processes and their output. Knows no task; does not import Paddle."""

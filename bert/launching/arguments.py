@@ -1,4 +1,4 @@
-"""Command lines of scripts/run_*.sh: flags of the launch and of the training, and NVIDIA's positional arguments."""
+"""Command lines of scripts/run_*.sh: flags of the launch and the training, and NVIDIA's positional arguments."""
 
 import contextlib
 import re
@@ -32,33 +32,33 @@ FLAGS_INSTEAD = "pass flags (docs/from_nvidia.md lists them)"
 
 
 class Positional(NamedTuple):
-    """A positional argument of a script of NVIDIA's Paddle trainer."""
+    """A positional argument of one of NVIDIA's Paddle training scripts."""
 
     name: str
     default: str | None = None
-    setting: str | None = None  # that it sets; None: the one of the same name
+    setting: str | None = None  # the setting that it sets; None: the setting of the same name
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """A scripts/run_*.sh as its user sees it."""
+    """A scripts/run_*.sh as its user sees it: settings, recipes, help."""
 
     script: str
     entry: EntryPoint
     usage: str
     description: str
     epilog: str
-    names: Mapping[str, Iterable[str]]  # that --config takes, in lists by their titles
+    names: Mapping[str, Iterable[str]]  # values of --config, in lists by their titles
     settings: type[LaunchSettings] = LaunchSettings
     positional: Sequence[Positional] = ()
-    examples: Sequence[str] = ()  # words after the script, for --help
+    examples: Sequence[str] = ()  # arguments of the script, for the examples in --help
     # What the first help lists before the flags of a start: a setting -> its default here, if that is another one.
     main_settings: Mapping[str, str] = field(default_factory=dict)
-    phases: Sequence[int] = ()  # each has flags of its own, --phaseN-NAME
-    add_flags: Callable[[SettingsParser], None] = field(default=lambda parser: None)  # that are no settings
+    phases: Sequence[int] = ()  # phases with their own flags, --phaseN-NAME
+    add_flags: Callable[[SettingsParser], None] = field(default=lambda parser: None)  # adds flags that are no settings
 
     def topics(self) -> dict[str, str]:
-        """What `--help TOPIC` shows, beside groups of flags."""
+        """Texts that `--help TOPIC` shows besides groups of flags."""
         rows = [f"  {number:2} {row.name:30} {row.default}" for number, row in enumerate(self.positional, 1)]
         names = [
             textwrap.fill(f"{title}: {', '.join(listed)}.", 100, break_on_hyphens=False)
@@ -70,22 +70,22 @@ class Launcher:
 
 
 class CommandLine(NamedTuple):
-    """The arguments of a launcher: flags as strings by the names of the settings."""
+    """The arguments of a launcher; flags are strings by the names of the settings."""
 
-    words: Sequence[str]  # as they were typed
+    words: Sequence[str]  # the arguments as typed
     positional: Sequence[str]
-    launch: dict[str, Any]  # also --config, and questions such as --dry-run
-    training: dict[str, Any]  # of all phases
-    phases: dict[int, dict[str, Any]]  # of one phase
-    mistakes: Sequence[str] = ()  # a line for each word that is no flag
+    launch: dict[str, Any]  # settings of the launch, also --config and questions such as --dry-run
+    training: dict[str, Any]  # settings of all phases
+    phases: dict[int, dict[str, Any]]  # settings of single phases
+    mistakes: Sequence[str] = ()  # an error line for each unknown word
 
     def notices_on_stderr_if_config_is_printed(self) -> contextlib.AbstractContextManager[Any]:
-        """A context whose output goes to standard error if there is --show-config, which prints YAML alone."""
+        """Context manager: with --show-config, which prints only YAML, other output goes to standard error."""
         return contextlib.redirect_stdout(sys.stderr if "show_config" in self.launch else sys.stdout)
 
 
 def read_command_line(launcher: Launcher, words: Sequence[str]) -> CommandLine:
-    """Parse a command line; the words before the first flag are positional (`-` and negative numbers are no flags)."""
+    """Parse a command line; words before the first flag are positional (`-` and negative numbers too)."""
     first = next((index for index, word in enumerate(words) if word.startswith("--") or word == "-h"), len(words))
     flags, mistakes = LauncherParser(launcher).read_known(words[first:])
     _refuse_other_order(launcher, words[:first])
@@ -95,7 +95,7 @@ def read_command_line(launcher: Launcher, words: Sequence[str]) -> CommandLine:
 def sorted_by_owner(
     launcher: Launcher, values: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[int, dict[str, Any]]]:
-    """Settings of the launch, of the training, and of each phase: `phase1_batch_size` is `batch_size` of phase 1."""
+    """Divide settings into launch, training and phases: `phase1_batch_size` is `batch_size` of phase 1."""
     launch, training = dict[str, Any](), dict[str, Any]()
     phases: dict[int, dict[str, Any]] = {phase: {} for phase in launcher.phases}
     names = {*flat_fields(launcher.entry.config_class), "config_file"}
@@ -111,7 +111,7 @@ def sorted_by_owner(
 
 
 class _Help(Action):
-    """`--help` or `--help TOPIC`. After `--text PATH` it is `--help text`, and a line about the other flags."""
+    """The action of `--help` and `--help TOPIC`."""
 
     def __call__(self, parser: Any, namespace: Any, topic: Any, option_string: str | None = None) -> None:
         has_group = any(group.title == "text" for group in parser._action_groups)
@@ -139,7 +139,7 @@ class LauncherParser(SettingsParser):
         launcher.add_flags(self)
 
     def read_known(self, words: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
-        """As of every parser; `--phase1-NAME VALUE` gives `phase1_NAME`, where NAME is a setting of the training."""
+        """Parse known flags; `--phase1-NAME VALUE` gives `phase1_NAME` if NAME is a setting of the training."""
         flags = list[list[str]]()  # each with its values
         for word in map(with_dashes, sys.argv[1:] if words is None else words):
             if word.startswith("--") or not flags:
@@ -159,13 +159,13 @@ class LauncherParser(SettingsParser):
         return values, mistakes
 
     def _phase_of(self, flag: str) -> str | None:
-        """phase1 of --phase1-NAME; None for a flag of the whole command."""
+        """The phase of a flag, such as phase1 of --phase1-NAME; None for a flag of the whole command."""
         found = re.match(r"--(phase\d)-", flag)
         is_own = flag.partition("=")[0] in self._option_string_actions  # such as --phase1-bin-size
         return found[1] if found and self._launcher.phases and not is_own else None
 
     def _read_of_phase(self, phase: str, words: Sequence[str]) -> dict[str, Any]:
-        """The setting of a flag of a phase, given without its prefix, which errors have."""
+        """Parse the flag of a phase without its prefix, which errors show again."""
         flag, fields = words[0].partition("=")[0], flat_fields(self._launcher.entry.config_class)
         typed, action = f"--{phase}-{flag.removeprefix('--')}", self._option_string_actions.get(flag)
         of_phases = {"config_file", *(name for name, (_, field) in fields.items() if not value_flags(field))}
@@ -207,7 +207,7 @@ class LauncherParser(SettingsParser):
 
 
 def _with_default(action: Action, default: str) -> Action:
-    """The action, whose help names this default; as it is if the default is empty."""
+    """The action with this default in its help; unchanged if the default is empty."""
     if not default:
         return action
     other = copy(action)
@@ -216,7 +216,7 @@ def _with_default(action: Action, default: str) -> Action:
 
 
 def read_positional(line: CommandLine, table: Sequence[Positional]) -> dict[str, str]:
-    """The values of positional arguments by the settings they set; a missing, empty or `-` word means the default."""
+    """Values of positional arguments by setting; a missing, empty or `-` word means the default."""
     words = line.positional
     if "config" in line.launch:
         raise ValueError(f"config={line.launch['config']} contradicts the positional arguments; give only one of them")
@@ -235,7 +235,7 @@ def read_positional(line: CommandLine, table: Sequence[Positional]) -> dict[str,
 
 
 def _refuse_other_order(launcher: Launcher, words: Sequence[str]) -> None:
-    """Refuse the arguments of another trainer's script of this name, which has the precision at another place."""
+    """Refuse the argument order of another trainer's script of this name, where the precision has another place."""
     ours = [row.name for row in launcher.positional]
     for number, word in enumerate(words[:_FIRST_WORDS]):
         if word in PRECISIONS and "precision" in ours and number != ours.index("precision"):
@@ -246,7 +246,7 @@ def _refuse_other_order(launcher: Launcher, words: Sequence[str]) -> None:
 
 
 def settings_of_nvidia(values: dict[str, str]) -> dict[str, Any]:
-    """Positional values as settings: a precision is two of them, and fuse_mha means fused attention too."""
+    """Turn positional values into settings: a precision sets two of them, and fuse_mha also means fused attention."""
     settings: dict[str, Any] = dict(values)
     settings |= PRECISIONS[one_of("precision", settings.pop("precision"), PRECISIONS)]
     return settings | ({"fuse_attention": "off"} if values.get("fuse_mha", "").lower() == "false" else {})
@@ -260,7 +260,7 @@ def one_of(name: str, value: str, choices: Collection[str]) -> str:
 
 @contextmanager
 def errors_of_phase(phase: int, names: Iterable[str]) -> Iterator[None]:
-    """A context whose errors call the flags of the settings `names` --phaseN-NAME."""
+    """Context manager whose errors write the flags of the settings `names` as --phaseN-NAME."""
     flags = "|".join(flag_name(name)[2:] for name in names)
     try:
         yield
@@ -273,7 +273,7 @@ def errors_of_phase(phase: int, names: Iterable[str]) -> Iterator[None]:
 
 @contextmanager
 def errors_name_file(names: Iterable[str], file: str | Path | None) -> Iterator[None]:
-    """A context whose errors name the file that gave the settings `names`; nothing is added without a file."""
+    """Context manager whose errors name the file that set the settings `names`, if there is one."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The nodes of a training: the address of the first one, and the wait until it answers."""
+"""The nodes of a training: the address of the first node, and waiting for its launcher."""
 
 import ipaddress
 import socket
@@ -11,7 +11,7 @@ MASTER_TIMEOUT_SECONDS = 600.0  # the nodes of a queue may start minutes apart
 
 
 def launcher_addresses(master: str, resolve: Callable[[str], str] = socket.gethostbyname) -> tuple[str, str]:
-    """(`IP:PORT` of the meeting point, IPv4 address of this node on the way to it)."""
+    """(`IP:PORT` of the first node's launcher, IPv4 address by which this node reaches it)."""
     host, _, port = master.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise ValueError(f"master={master} must be HOST:PORT, such as 10.0.0.1:6070; change --master")
@@ -28,7 +28,7 @@ def launcher_addresses(master: str, resolve: Callable[[str], str] = socket.getho
 
 
 def address_towards(address: str) -> str:
-    """This node's address in the network through which it reaches `address`; nothing is sent."""
+    """This node's address in the network through which it reaches `address`; sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, 9))
@@ -63,7 +63,7 @@ def wait_for_master(
 
 
 def node_options(ranks: Ranks, stopped: Callable[[], bool]) -> list[str]:
-    """The options of Paddle's launcher for the nodes, once the first node answers; none for a single node.
+    """Options for the nodes of Paddle's launcher, once the first node answers; empty for a single node.
 
     Paddle's launcher would wait for the first node for ever, without a message.
 

@@ -1,4 +1,4 @@
-"""Examines the earlier run in the output folder: whether it is another run, is finished, or can be resumed."""
+"""Examines the earlier run in the output folder: is it another run, is it finished, can it be resumed?"""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -17,12 +17,12 @@ _LARGE_BYTES = 1_000_000_000  # of a checkpoint, of which sha256 takes half a se
 
 
 def settings_asked_for(config: TrainingConfig) -> Path:
-    """The file of the settings that the user asked for; the run file also names the start."""
+    """Path of the file with the settings as the user requested them; the run file also has the start."""
     return config.run.output_dir / f"{config.stage()}.yaml"
 
 
 def is_done(config: TrainingConfig) -> bool:
-    """Whether all updates were made, or early stopping or a decay ended them, and their checkpoint is valid.
+    """Whether the training is finished (all updates, early stopping or a decay) and its checkpoint is valid.
 
     A benchmark is never done. Where the number of updates is not known yet, the run is done if one with these epochs
     is. A damaged checkpoint is reported: the run continues from the one before.
@@ -41,7 +41,7 @@ def is_done(config: TrainingConfig) -> bool:
 
 
 def newest_saved(config: TrainingConfig) -> int | None:
-    """The step of the newest valid checkpoint; damaged ones are reported, also the best if it is the run's result."""
+    """Step of the newest valid checkpoint; reports damaged ones, also a damaged best one if it is the result."""
     parent = config.checkpoint_dir()
     last = max(list_steps(parent), default=0)
     size = sum(path.stat().st_size for path in step_directory(parent, last).glob("*"))
@@ -54,7 +54,7 @@ def newest_saved(config: TrainingConfig) -> int | None:
 
 
 def refuse_other_run(config: TrainingConfig, world_size: int) -> None:
-    """Refuse a run that differs in what it learns from the one in its output folder.
+    """Refuse a run whose training differs from the run in its output folder.
 
     `check_continues` checks that seed and data equal those of the checkpoint when it is loaded. A run may be extended:
     more updates or epochs than before. It may be shortened to what it has not made yet.
@@ -76,7 +76,7 @@ def refuse_other_run(config: TrainingConfig, world_size: int) -> None:
 
 
 def _differences(config: TrainingConfig) -> dict[str, tuple[Any, Any]]:
-    """By the names of settings: (value, value in the run that is there), where these differ."""
+    """Settings that differ from the run in the output folder: name -> (value, earlier value)."""
     if not settings_asked_for(config).exists():
         return {}
     before, values = read_yaml(settings_asked_for(config)), config.model_dump(mode="json")
@@ -88,7 +88,7 @@ def _differences(config: TrainingConfig) -> dict[str, tuple[Any, Any]]:
 
 
 def _must_equal(config: TrainingConfig, name: str, value: Any, old: Any) -> bool:
-    """Whether a run may not be continued with another value of a setting."""
+    """Whether a resumed run must keep this setting's value."""
     section, field = flat_fields(type(config))[name]
     if MAY_DIFFER in type(config).model_fields[section].metadata:
         return False
@@ -98,19 +98,19 @@ def _must_equal(config: TrainingConfig, name: str, value: Any, old: Any) -> bool
 
 
 def without_effect(config: TrainingConfig, names: Collection[str] | None = None) -> str:
-    """A line for each setting (of `names`) with another value than that of the finished run, which uses it no more."""
+    """A line for each setting (of `names`) that differs from the finished run and has no effect on it."""
     fields = flat_fields(type(config))
     never = {name for name, (_, field) in fields.items() if MAY_GROW in field.metadata}
     never |= {"output_dir", "report_file", *type(config.hardware).model_fields}
     return "".join(
-        f"{name}={value} has no effect on the finished {config.stage()}, which had {old}\n"
+        f"{name}={value} has no effect on the finished {config.display_name()}, which had {old}\n"
         for name, (value, old) in _differences(config).items()
         if name not in never and (names is None or name in names)
     )
 
 
 def _may_extend(config: TrainingConfig, name: str, value: Any, before: Any) -> bool:
-    """Whether a run may be continued with another value of its length: more of it, or as much as the data say."""
+    """Whether a run may be resumed with another length, either longer or as the data say."""
     if name != "max_steps":
         return value is None or before is None or value > before
     if value < 1:
@@ -125,7 +125,7 @@ def _may_extend(config: TrainingConfig, name: str, value: Any, before: Any) -> b
 
 
 def newest_loop_state(config: TrainingConfig) -> dict[str, Any]:
-    """The loop state in the newest checkpoint, which the next start takes over; empty without one."""
+    """The loop state in the newest checkpoint, from which the next start continues; empty without one."""
     return _newest_progress(config).get("carried") or {}
 
 
@@ -136,7 +136,7 @@ def _newest_progress(config: TrainingConfig) -> dict[str, Any]:
 
 
 def kept_start(phase2: TrainingConfig, phase1: TrainingConfig) -> str | None:
-    """A line about a phase 2 that began with weights of phase 1 which are no longer its last; None if it did not."""
+    """A notice if phase 2 began with weights of phase 1 that are no longer the last; otherwise None."""
     last, source = final_step(phase1.checkpoint_dir()), Path(newest_loop_state(phase2).get("started_from") or "")
     if source.parent != phase1.checkpoint_dir() or last is None or source.name == str(last):
         return None
@@ -148,7 +148,7 @@ def kept_start(phase2: TrainingConfig, phase1: TrainingConfig) -> str | None:
 
 
 def continuation(config: TrainingConfig) -> dict[str, Any]:
-    """The settings of a start at the run's own newest checkpoint; empty if there is none or a step was given."""
+    """Settings that resume the run from its newest checkpoint; empty if there is none or a step was given."""
     has_step = isinstance(config.initialization.last_step_of_checkpoint, int)
     if not config.trains() or config.run.benchmark or has_step or not list_steps(config.checkpoint_dir()):
         return {}

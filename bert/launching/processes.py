@@ -1,4 +1,4 @@
-"""Processes of ours: their commands, and a start by which they end with the process that started them."""
+"""Starts processes of this project so that they end with the process that started them."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ _OF_OTHER_PYTHONS = ("PYTHONOPTIMIZE", "PYTHONWARNINGS")  # which ranks of Paddl
 
 
 def flags_of(settings: Mapping[str, Any]) -> list[str]:
-    """`{"epochs": 3, "do_eval": True, "amp": False, "seed": None}` -> --epochs 3 --do-eval --amp false."""
+    """Settings as flags: `{"epochs": 3, "do_eval": True, "amp": False, "seed": None}` -> --epochs 3 --do-eval ..."""
     words: list[str] = []
     for name, value in settings.items():
         if value is None:
@@ -35,14 +35,14 @@ def flags_of(settings: Mapping[str, Any]) -> list[str]:
 
 
 def module_command(module: str, **options: Any) -> list[str]:
-    """`python -m MODULE --option value ...`, as `flags_of`."""
+    """The command `python -m MODULE --option value ...`, with options as in `flags_of`."""
     return [sys.executable, "-m", module, *flags_of(options)]
 
 
 def start_process(
     command: Sequence[str], variables: Mapping[str, str] = MappingProxyType({}), **options: Any
 ) -> "subprocess.Popen[Any]":
-    """Start a command of ours. It and the ranks that it starts end with this process, however that ends.
+    """Start a command of ours; it and its ranks end with this process, however this process ends.
 
     Paddle's launcher gets no variable that may be a secret; its ranks do, and so does a rank without it.
     """
@@ -70,7 +70,7 @@ def _starts_ranks(command: Sequence[str]) -> bool:
 
 
 def ranks_of(process: "subprocess.Popen[Any]") -> list[int]:
-    """Process ids of the ranks that paddle.distributed.launch started; none if the command is something else."""
+    """Process ids of the ranks that paddle.distributed.launch started; none for another command."""
     if not _starts_ranks(process.args):  # type: ignore[arg-type]
         return []
     try:

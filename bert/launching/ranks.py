@@ -1,4 +1,4 @@
-"""The ranks of a launch: how many, on which nodes and devices, and the command that starts them."""
+"""The ranks of a launch: their number, nodes and devices, and the command that starts them."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ _OF_SEVERAL_NODES = ReadWith("num_nodes", above=1)
 
 
 class Ranks(Settings):
-    """The processes of a run and the nodes they run on."""
+    """The processes of a run and their nodes."""
 
     num_processes: Annotated[int, Flag(name="--num-gpus", hidden_aliases=("--num-processes",))] = Field(
         1, ge=1, description="processes (GPUs) on each node; without it, as many as the preset or the task takes"
@@ -33,7 +33,7 @@ class Ranks(Settings):
         return self.num_processes * self.num_nodes
 
     def devices(self, device: str) -> str | None:
-        """GPUs of this node's ranks, such as `0,1`; None where Paddle chooses for a single rank, and on the CPU.
+        """GPUs of this node's ranks, such as `0,1`; None on the CPU, and if Paddle chooses for a single rank.
 
         Paddle's launcher looks them up in CUDA_VISIBLE_DEVICES, so they are named as there.
         """
@@ -57,7 +57,7 @@ class Ranks(Settings):
         return ",".join(labels[: self.num_processes])
 
     def environment(self, device: str) -> dict[str, str]:
-        """Variables with which Paddle's launcher can give each rank of this node its device.
+        """Variables by which Paddle's launcher assigns a device to each rank of this node.
 
         It needs an entry of CUDA_VISIBLE_DEVICES for each rank, of ranks on the CPU too, and cannot find an entry that
         follows a space.
@@ -69,7 +69,7 @@ class Ranks(Settings):
 
 
 def num_gpus() -> int:
-    """GPUs that the driver lists and CUDA_VISIBLE_DEVICES leaves visible; 0 without a driver."""
+    """Number of GPUs that the driver lists and CUDA_VISIBLE_DEVICES allows; 0 without a driver."""
     count = len(nvidia_smi("--list-gpus"))
     visible = visible_devices()
     if visible is None:
@@ -79,12 +79,12 @@ def num_gpus() -> int:
 
 
 def gpus_for(device: str) -> int:
-    """GPUs that a run with this --device (auto, cpu or gpu) can use."""
+    """Number of GPUs that a run with this --device (auto, cpu or gpu) can use."""
     return 0 if device == "cpu" else num_gpus()
 
 
 def quickstart_processes(device: str) -> int:
-    """The ranks of a quickstart and their threads: two ranks on a CPU with two processors, otherwise one.
+    """Ranks and threads of a quickstart: two ranks on a CPU with two processors, otherwise one.
 
     A second rank halves all the work on the sequences, a second thread the matrix products alone. Measured on Zen 5,
     CPU milliseconds of a phase-1 update of 32 sequences: one rank 67-72; one rank with two threads 85-91, of which some
@@ -100,14 +100,14 @@ def quickstart_processes(device: str) -> int:
 def ranks_command(
     ranks: Ranks, devices: str | None, log_dir: Path, program: Sequence[str | Path], options: Sequence[str] = ()
 ) -> list[str]:
-    """A program with its arguments on this node's ranks, through Paddle's launcher."""
+    """The command that runs a program on this node's ranks, through Paddle's launcher."""
     launcher = [sys.executable, "-u", "-m", "paddle.distributed.launch", *options, "--log_dir", str(log_dir)]
     placement = ["--devices", devices] if devices else ["--nproc_per_node", str(ranks.num_processes)]
     return [*launcher, *placement, *map(str, program)]
 
 
 class RanksStart(NamedTuple):
-    """What starts the ranks of this node: a command, and the variables of its environment."""
+    """The command that starts the ranks of this node, and its environment variables."""
 
     command: list[str]
     variables: dict[str, str]
@@ -121,7 +121,7 @@ def start_of_ranks(
     program: Sequence[str | Path],
     options: Sequence[str] = (),
 ) -> RanksStart:
-    """The start of a program on this node's ranks; a single rank is a process of ours, without Paddle's launcher.
+    """How to start a program on this node's ranks; a single rank runs without Paddle's launcher.
 
     Paddle's launcher would import Paddle once more, which takes a second of CPU time. The rank gets the variables that
     it would get from the launcher.

@@ -1,4 +1,4 @@
-"""Settings of a launch, and `LaunchPlan`: the trainings that a command line asks for."""
+"""Settings of a launch, and `LaunchPlan`: the trainings that a command line requests."""
 
 import sys
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class JobTime(Settings):
 
 
 class LaunchSettings(Settings):
-    """The settings of every launch. A task adds sections; the flags of `start` are listed beside --config."""
+    """The settings of every launch. A task adds sections; the help lists the section `start` beside --config."""
 
     time: JobTime = JobTime()
     nodes: Ranks = Ranks()
@@ -29,16 +29,16 @@ class LaunchSettings(Settings):
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """What a command line stands for: trainings that follow each other on the same ranks.
+    """The plan of a command line: consecutive trainings on the same ranks.
 
     Attributes:
         warnings: what a start and a dry run print, each in a line with its remedy.
     """
 
-    name: str  # of the preset or recipe
-    phases: Sequence[Any]  # the settings of each training; of fine-tuning there is one
-    launch: Any  # LaunchSettings of the task
-    questions: Sequence[Question] = ()  # they are answered instead of training
+    name: str  # name of the preset or recipe
+    phases: Sequence[Any]  # settings of each training; fine-tuning has one
+    launch: Any  # the task's LaunchSettings
+    questions: Sequence[Question] = ()  # if there are any, they are answered instead of training
     warnings: Sequence[str] = ()
 
     @property
@@ -48,7 +48,7 @@ class LaunchPlan:
 
     @property
     def hours(self) -> float | None:
-        """Of the whole command."""
+        """Hours of the whole command (--hours)."""
         hours: float | None = self.launch.time.hours
         return hours
 
@@ -56,7 +56,7 @@ class LaunchPlan:
         return self.ranks.world_size()
 
     def shown_in_time(self, shares: Sequence[float]) -> "LaunchPlan":
-        """The plan whose phases, for a dry run, end in their shares of --hours; as it is without --hours.
+        """For a dry run: the plan whose phases end after their shares of --hours; unchanged without --hours.
 
         Args:
             shares: of the trainings of the job, of which the phases are the first.

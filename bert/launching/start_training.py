@@ -1,4 +1,4 @@
-"""Starts the training of any task on the ranks of this node, and runs it to its end; the same command resumes it.
+"""Starts the training of any task on the ranks of this node and waits for its end; the same command resumes it.
 
 The settings of the start are written to the run file, which the ranks read. A signal is passed on to the ranks, which
 save and stop.
@@ -39,7 +39,7 @@ KILLED = (128 + signal.SIGKILL, 256 - signal.SIGKILL)
 
 
 class Runner:
-    """Runs one command at a time and passes SIGINT, SIGTERM, SIGHUP and SIGUSR1 on to it as one SIGTERM."""
+    """Runs one command at a time, and passes SIGINT, SIGTERM, SIGHUP and SIGUSR1 on to it as one SIGTERM."""
 
     def __init__(self) -> None:
         self.stopped_by: str | None = None  # Ctrl-C, SIGTERM ...
@@ -54,7 +54,7 @@ class Runner:
         return self.stopped_by is not None
 
     def run(self, command: Sequence[str]) -> int:
-        """Run a command, whose output is ours; the data commands leave their counts to their reports.
+        """Run a command whose output appears in ours; returns its exit code.
 
         The exit code is 128 + number if a signal ended the command, INTERRUPTED if a stop was requested before.
         """
@@ -68,13 +68,12 @@ class Runner:
         log_file: Path | None,
         variables: Mapping[str, str],
     ) -> int:
-        """Run Paddle's launcher, or the only rank, and show what this node's first rank writes; on a terminal its steps
-        are a bar.
+        """Run Paddle's launcher or the only rank, and show the output of this node's first rank (steps as a bar).
 
         They write to `log_dir`, the lines that are shown are kept in `log_file`. Exit code as of `run`.
         """
         output = WorkerOutput(log_dir)
-        progress = RunProgress(config.stage_dir(), config.stage()) if sys.stdout.isatty() else None
+        progress = RunProgress(config.stage_dir(), config.display_name()) if sys.stdout.isatty() else None
         display = Display(log_file, progress)
 
         def show(ended: bool = False) -> None:
@@ -106,7 +105,7 @@ class Runner:
     def _run(
         self, command: Sequence[str], variables: dict[str, str], each: Callable[[], None] = lambda: None, **streams: Any
     ) -> int:
-        """Run a command to its end and call `each` about ten times a second; exit code as `run`."""
+        """Run a command to its end, and call `each` about ten times a second; exit code as in `run`."""
         if self.stop_requested:
             return INTERRUPTED
         # A separate session: Ctrl-C in the terminal reaches only this process, which passes it on once.
@@ -131,7 +130,7 @@ class Runner:
                 print(f"\n{self.stopped_by}: {saving}stopping ...", file=sys.stderr, flush=True)
 
     def _pass_on(self) -> None:
-        """Signal the ranks themselves if there are any: paddle.distributed.launch would kill them after 30 seconds."""
+        """Signal the ranks directly if there are any: paddle.distributed.launch would kill them after 30 seconds."""
         if self._process is None or self._process.poll() is not None:
             return
         if self._reason_file is not None:
@@ -143,7 +142,7 @@ class Runner:
 
 
 def require_script(script: Path) -> None:
-    """Raise ValueError if there is no run_*.py where --code-dir says."""
+    """Raise ValueError if --code-dir has no run_*.py."""
     if not script.is_file():
         raise ValueError(
             f"code_dir={script.parent} has no {script.name}; name a checkout, such as {REPOSITORY}, or omit it"
@@ -151,7 +150,7 @@ def require_script(script: Path) -> None:
 
 
 def check_machine(config: TrainingConfig, ranks: Ranks) -> str | None:
-    """The devices of this node's ranks; ValueError if they, the trackers or the output folder refuse the start.
+    """Devices of this node's ranks; ValueError if devices, trackers or output folder prevent the start.
 
     Nothing is written, so a plan can ask it before data are made.
     """
@@ -175,7 +174,7 @@ def launch(
     job_id: str | None = None,
     log_file: Path | None = None,
 ) -> int:
-    """Run a training script to its end; returns its exit code, INTERRUPTED where the same command continues it.
+    """Run a training script to its end; returns its exit code, INTERRUPTED if the same command resumes it.
 
     Args:
         script: a run_*.py, which reads its settings from the run file.
@@ -223,7 +222,7 @@ def launch(
 
 
 def _log_dir(config: TrainingConfig, ranks: Ranks) -> Path:
-    """The folder of the launcher and the ranks; the nodes share the output folder, so each has its own."""
+    """Folder for the output of the launcher and the ranks, one for each node."""
     folder = config.stage_dir() / "launch"
     if ranks.num_nodes == 1:
         return folder
@@ -231,7 +230,7 @@ def _log_dir(config: TrainingConfig, ranks: Ranks) -> Path:
 
 
 def _announcement(config: TrainingConfig, started: TrainingConfig, ranks: Ranks, devices: str | None) -> str:
-    """A line to print at once, because the ranks need seconds before they have something to show."""
+    """The first line of a start, printed at once because the ranks need seconds to begin."""
     place = f"GPU {devices}" if devices else "the CPU" if num_gpus() == 0 else config.hardware.device
     several = f"{ranks.num_processes} ranks (processes)"
     count = f"{several if ranks.num_processes > 1 else '1 rank (process)'} on {place}"
@@ -239,16 +238,16 @@ def _announcement(config: TrainingConfig, started: TrainingConfig, ranks: Ranks,
     is_continued = started.initialization.from_checkpoint and list_steps(config.checkpoint_dir())
     action = "continuing" if is_continued else "starting"  # the ranks verify the checkpoint, and name its step
     stops = "; Ctrl-C saves and stops" if config.trains() else ""
-    return f"{config.stage()}: {action} with {count}{nodes}, results in {config.log_dir()}{stops}"
+    return f"{config.display_name()}: {action} with {count}{nodes}, results in {config.log_dir()}{stops}"
 
 
 def was_stopped(code: int, runner: Runner) -> bool:
-    """Whether a command ended because it was asked to; a failure after the request is still a failure."""
+    """Whether a command ended because of a request to stop; a failure after the request is still a failure."""
     return code == INTERRUPTED or (runner.stop_requested and code in (*ENDED_BY_SIGNAL, *KILLED))
 
 
 def explain_exit(code: int, config: TrainingConfig, runner: Runner) -> int:
-    """Report how a command ended, unless it succeeded or has reported its error; returns the exit code."""
+    """Report how a command ended, unless it succeeded or reported its own error; returns the exit code."""
     if was_stopped(code, runner):
         reason = runner.stopped_by or read_json(config.log_dir() / "summary.json").get("interrupted_by")
         saved = list_steps(config.checkpoint_dir()) if config.trains() else []
@@ -258,5 +257,5 @@ def explain_exit(code: int, config: TrainingConfig, runner: Runner) -> int:
     if code not in (OK, BAD_INPUT):
         killed = "a rank was killed, often because memory ran out (lower --batch-size); " if code in KILLED else ""
         where = f"the reason is above, or in {config.stage_dir()}"
-        print(f"error: {config.stage()} ended with exit code {code}; {killed}{where}", file=sys.stderr)
+        print(f"error: {config.display_name()} ended with exit code {code}; {killed}{where}", file=sys.stderr)
     return code

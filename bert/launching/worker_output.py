@@ -1,4 +1,4 @@
-"""The output of ranks: what the first one writes, how one that failed explains it, and where the lines are shown."""
+"""Reads the output of ranks: lines of the first rank to show, and the reason of a failure."""
 
 import contextlib
 import re
@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert.command_errors import discard_output
 from bert.reporting.logs import Sink
 from bert.reporting.progress import RunProgress
+from bert.standard_output import discard_output
 
 LAUNCHER_LOG, EXIT_CODE = "launcher.log", "exit_code"
 FIRST_LOG = "workerlog.0"
@@ -24,7 +24,7 @@ _MOST_LINES = 20  # of a failed rank
 
 
 class WorkerOutput:
-    """What the ranks write from now on; the files may hold the output of earlier starts."""
+    """The output that the ranks write from now on; the files may hold output of earlier starts."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -32,7 +32,7 @@ class WorkerOutput:
         self._position = self._starts.get(FIRST_LOG, 0)
 
     def new_lines(self, ended: bool = False) -> Iterator[bytes]:
-        """The lines that the first rank has completed since the last call; if it `ended`, also one without an end."""
+        """Lines that the first rank has completed since the last call, and if it `ended` its last, unfinished line."""
         text = self._read(FIRST_LOG, self._position)
         if not ended:
             text = text[: text.rfind(b"\n") + 1]
@@ -42,7 +42,7 @@ class WorkerOutput:
         return iter(_TERMINATION.sub(b"", text).splitlines(keepends=True))
 
     def exit_code(self) -> int | None:
-        """Of the rank that reported an error first; else of one that failed, as the launcher noted. None: no rank did.
+        """Exit code of the first rank that reported an error, else of a failed rank in the launcher's log; or None.
 
         A signal is a negative number. The launcher may note a rank that failed because it lost another.
         """
@@ -50,7 +50,7 @@ class WorkerOutput:
         return int(found[1]) if found else None
 
     def unseen_reason(self) -> list[str]:
-        """The last lines of the rank that explains a failure; none if it is the first rank, whose output was shown.
+        """Last lines of the rank that explains a failure; empty for the first rank, whose output was shown.
 
         Where no rank wrote anything, the last lines of Paddle's launcher.
         """
@@ -65,7 +65,7 @@ class WorkerOutput:
         return [] if any(texts.values()) else _last_lines(self._read(LAUNCHER_LOG))
 
     def _read(self, name: str, position: int | None = None) -> bytes:
-        """A file from the position, or from where this start began; empty before it is written."""
+        """Read a file from a position, or from where this start began; empty before the file exists."""
         with contextlib.suppress(OSError), open(self._folder / name, "rb") as file:
             file.seek(self._starts.get(name, 0) if position is None else position)
             return file.read()
@@ -77,7 +77,7 @@ def _last_lines(text: bytes) -> list[str]:
 
 
 class Display:
-    """Shows lines of a program on our output, above the bar if there is one, and keeps them in a file if there is one.
+    """Shows lines of a program above the progress bar, if there is one, and appends them to a file.
 
     A full disk or a closed terminal ends nothing: what fails is switched off with one line.
     """

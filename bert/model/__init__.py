@@ -1,4 +1,4 @@
-"""The network, its losses, objectives (inputs, loss, metrics) and the optimizers with their schedule, as Paddle graphs.
+"""The network, its losses, objectives (inputs, loss, metrics), optimizers and schedules, as Paddle graphs.
 
 No files, no loop, no clock; `program.py` puts the parts together.
 """

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention over the sequences of a micro-batch, in the layouts that its tokens can have.
+"""Scaled dot-product attention over the sequences of a micro-batch, with padded or packed tokens.
 
 Padded: [b, s, hidden], every sequence as long as the longest. Packed: [T, hidden], the real tokens of all sequences,
 one after the other, so that no token-wise work is done on padding.
@@ -20,7 +20,7 @@ MASKED_SCORE = -1e4  # added to the scores of padded keys: exp underflows to 0, 
 
 
 def attention_bias(attention_mask, kernels: FusedKernels, position_ids=None):
-    """What is added to scores: [b, 1, 1, s], or [b, 1, s, s] for the fused kernel and with documents.
+    """Bias of attention scores: [b, 1, 1, s], or [b, 1, s, s] for the fused kernel and with documents.
 
     Args:
         attention_mask: int64 [b, s], 1 = real token.
@@ -39,12 +39,12 @@ def attention_bias(attention_mask, kernels: FusedKernels, position_ids=None):
 
 
 def columns_of(places):
-    """int64 [b, s] of anything -> int64 [b, s]: 0 ... s - 1 in every row."""
+    """Column numbers 0 ... s - 1 in every row of an int64 [b, s]."""
     return paddle.cumsum(paddle.ones_like(places), axis=1) - 1
 
 
 def dot_product_attention(query, key, value, biases, dropout_prob: float, training: bool):
-    """Each [b, heads, s, head_size], what is added to scores one after the other -> [b, heads, s, head_size]."""
+    """Attention of query, key and value, each [b, heads, s, head_size], with biases added to the scores."""
     query = query * (1.0 / math.sqrt(query.shape[-1]))  # scales s x head_size values, not s x s
     scores = paddle.matmul(query, key, transpose_y=True)  # [b, heads, s, s]
     for bias in biases:
@@ -54,7 +54,7 @@ def dot_product_attention(query, key, value, biases, dropout_prob: float, traini
 
 
 def gather_tokens(hidden, rows):
-    """The hidden states [n, hidden] of some tokens.
+    """Hidden states of selected tokens, [n, hidden].
 
     Args:
         hidden: [b, s, hidden] or [T, hidden].
@@ -65,13 +65,13 @@ def gather_tokens(hidden, rows):
 
 
 def _means(states, is_real):
-    """The means of [b, s, hidden] over the places that are not 0 in [b, s]: float32 [b, hidden]."""
+    """Means of [b, s, hidden] over the positions with a non-zero mask [b, s]: float32 [b, hidden]."""
     weights = paddle.cast(is_real, "float32").unsqueeze(-1)
     return (paddle.cast(states, "float32") * weights).sum(axis=1) / weights.sum(axis=1)
 
 
 def _sums_by_root(values, is_real):
-    """The sums of [b, s, n] over the places that are not 0 in [b, s], by the root of their number: float32 [b, n].
+    """Sums of [b, s, n] over the positions with a non-zero mask [b, s], divided by the root of their number.
 
     A row without such a place, as a server's batch that is not full has, gets 0.
     """
@@ -81,7 +81,7 @@ def _sums_by_root(values, is_real):
 
 
 class ScoreBias:
-    """What is added to scores: hides padded keys and, in layers with a window, keys more than half of it away.
+    """Biases of attention scores: hides padded keys and, in layers with a window, keys more than half of it away.
 
     Args:
         hides_padding: [b, 1, 1, s] or [b, 1, s, s].
@@ -94,7 +94,7 @@ class ScoreBias:
         self._far: dict[int, Any] = {}
 
     def of(self, window: int | None) -> tuple[Any, ...]:
-        """What is added one after the other: [b, 1, 1, s] or [b, 1, s, s], then with a window [s, s].
+        """The biases to add one after the other: [b, 1, 1, s] or [b, 1, s, s], then [s, s] if there is a window.
 
         On CPU the first is added inside the product, and the sum of both takes six times as long as the second.
         """
@@ -109,7 +109,7 @@ class ScoreBias:
 
 
 class PaddedSequences:
-    """Tokens as [b, s, hidden].
+    """Padded tokens, [b, s, hidden].
 
     Attributes:
         heads_first: whether `attend` takes query, key and value as [b, heads, s, head_size], not [b, s, heads, ...].
@@ -125,7 +125,7 @@ class PaddedSequences:
         self._score_bias = ScoreBias(attention_bias(attention_mask, kernels, position_ids), attention_mask)
 
     def attend(self, query, key, value, dropout_prob: float, training: bool, window: int | None = None):
-        """-> the context, [b, s, heads, head_size]; with a window only of tokens at most half of it away."""
+        """The attention context, [b, s, heads, head_size]; with a window, of tokens at most half of it away."""
         biases = self._score_bias.of(window)
         if self.heads_first:
             context = dot_product_attention(query, key, value, biases, dropout_prob, training)
@@ -135,33 +135,33 @@ class PaddedSequences:
         return F.scaled_dot_product_attention(query, key, value, sum(biases), dropout_prob, training=training)
 
     def count_positions(self):
-        """int64 [b, s]: 0 ... s - 1 in every sequence."""
+        """Positions 0 ... s - 1 in every sequence, int64 [b, s]."""
         return columns_of(self._attention_mask)
 
     def first_tokens(self, hidden):
-        """[b, s, hidden] -> [b, hidden]."""
+        """The first token of each sequence: [b, s, hidden] -> [b, hidden]."""
         return hidden[:, 0]
 
     def first_rows(self):
-        """int64 [b], indices of the first tokens into b * s."""
+        """Row numbers of the first tokens among the b * s tokens, int64 [b]."""
         rows = paddle.cumsum(paddle.ones_like(self._attention_mask), axis=0) - 1  # of one axis, a GPU's host would wait
         return rows.sum(axis=1)
 
     def padded(self, values):
-        """[b, s, ...], as it is."""
+        """The padded tensor [b, s, ...], here the input itself."""
         return values
 
     def means(self, hidden):
-        """[b, s, hidden] -> float32 [b, hidden], the means over real tokens."""
+        """Means over real tokens: [b, s, hidden] -> float32 [b, hidden]."""
         return _means(hidden, self._attention_mask)
 
     def sums_by_root(self, values):
-        """[b, s, n] -> float32 [b, n], the sums over real tokens, divided by the square root of their number."""
+        """Sums over real tokens divided by the root of their number: [b, s, n] -> float32 [b, n]."""
         return _sums_by_root(values, self._attention_mask)
 
 
 class PackedSequences:
-    """The layout of tokens as [T, hidden], with what both kinds of attention share.
+    """Packed tokens, [T, hidden]; base class of both kinds of attention.
 
     Args:
         feed: variables of `bert.samples.packing.pack`.
@@ -174,39 +174,39 @@ class PackedSequences:
         self._feed = feed
 
     def first_tokens(self, hidden):
-        """[T, hidden] -> [b, hidden]."""
+        """The first token of each sequence: [T, hidden] -> [b, hidden]."""
         return gather_tokens(hidden, self.first_rows())
 
     def first_rows(self):
-        """int64 [b], indices of the first tokens into T."""
+        """Row numbers of the first tokens among the T tokens, int64 [b]."""
         return self._feed["first_tokens"]
 
     def padded(self, values):
-        """[T, n] -> [b, s, n]; what stands at padding is of any token."""
+        """Unpack to a padded tensor: [T, n] -> [b, s, n]; values at padding are arbitrary."""
         tokens = self._feed["token_of_place"]
         places = paddle.shape(tokens)
         rows = gather_tokens(values, paddle.clip(tokens, min=0).reshape([-1]))
         return rows.reshape([places[0], places[1], values.shape[-1]])
 
     def means(self, hidden):
-        """[T, hidden] -> float32 [b, hidden], the means over the tokens of each sequence."""
+        """Means over the tokens of each sequence: [T, hidden] -> float32 [b, hidden]."""
         states = hidden.reshape([-1, hidden.shape[-1]])  # for oneDNN, as in gather_tokens
         return _means(self.padded(states), self._feed["token_of_place"] != NO_TOKEN)
 
     def sums_by_root(self, values):
-        """[T, n] -> float32 [b, n], the sums over the tokens of each sequence, by the square root of their number."""
+        """Sums over the tokens of each sequence divided by the root of their number: [T, n] -> float32 [b, n]."""
         return _sums_by_root(self.padded(values), self._feed["token_of_place"] != NO_TOKEN)
 
 
 class FlashPackedSequences(PackedSequences):
-    """Attention by FlashAttention (Dao et al., 2022) with the lengths of the sequences: GPU, half precision."""
+    """Packed tokens with FlashAttention (Dao et al., 2022) over variable lengths: GPU, half precision."""
 
     def __init__(self, feed, max_seq_length: int) -> None:
         super().__init__(feed)
         self._max_seq_length = max_seq_length
 
     def attend(self, query, key, value, dropout_prob: float, training: bool, window: int | None = None):
-        """Each [T, heads, head_size] -> the context, of the same shape."""
+        """The attention context [T, heads, head_size] of query, key and value of that shape."""
         assert window is None, "fused_kernels.choose_kernels takes plain operators: Paddle's function has no window"
         offsets, longest = self._feed["sequence_offsets"], self._max_seq_length
         scale = 1.0 / math.sqrt(query.shape[-1])
@@ -217,7 +217,7 @@ class FlashPackedSequences(PackedSequences):
 
 
 class GroupedPackedSequences(PackedSequences):
-    """Attention by plain operators over groups of sequences of like length, each padded to its longest.
+    """Packed tokens with attention by plain operators, over groups of sequences of similar length.
 
     Rows of head_size values are gathered where the padded layout transposes: [T * heads, head_size] -> [b, heads, s,
     head_size] and back. That costs the same (bert-mini, 32 x 128: 0.3 ms), and its gradient, which
@@ -229,7 +229,7 @@ class GroupedPackedSequences(PackedSequences):
         self._groups = [_Group(feed[f"group_{number}"], num_heads) for number in range(num_groups)]
 
     def attend(self, query, key, value, dropout_prob: float, training: bool, window: int | None = None):
-        """Each [T, heads, head_size] -> the context, [T * heads, head_size]."""
+        """The attention context [T * heads, head_size] of query, key and value [T, heads, head_size]."""
         size = query.shape[-1]
         rows = [part.reshape([-1, size]) for part in (query, key, value)]
         contexts = []
@@ -242,7 +242,7 @@ class GroupedPackedSequences(PackedSequences):
 
 
 class _Group:
-    """Some sequences, padded to the longest of them.
+    """Sequences that are padded to the longest of them.
 
     Attributes:
         rows: int64 [b, heads, s, 1], the rows of query, key and value of each place.
@@ -262,14 +262,14 @@ class _Group:
 
 
 def packed_layout(feed, packing: Packing, max_seq_length: int) -> PackedSequences:
-    """The layout of the tokens in a feed of `bert.samples.packing.pack`, at most `max_seq_length` in a sequence."""
+    """Token layout of a feed made by `bert.samples.packing.pack`, at most `max_seq_length` tokens a sequence."""
     if packing.num_groups:
         return GroupedPackedSequences(feed, packing.num_heads, packing.num_groups)
     return FlashPackedSequences(feed, max_seq_length)
 
 
 def gather_gradients_of_gathers(main: static.Program) -> None:
-    """Make the gradients of query, key and value gathers by CONTEXT_ROWS, which is where each token's row went.
+    """Compute the gradients of query, key and value gathers as gathers by CONTEXT_ROWS, each token's row.
 
     Paddle clears memory and adds row by row instead (0.8 ms against 0.3), once for each group, and adds the sums. It
     cannot know that no row was gathered twice, but from padding, whose gradients are 0.
@@ -284,7 +284,7 @@ def gather_gradients_of_gathers(main: static.Program) -> None:
 
 
 def _gather_gradient(editor: BlockEditor, operators: list) -> None:
-    """Replace the gradients of one tensor's gathers, one for each group, and the operator that adds them."""
+    """Replace the gradients of one tensor's gathers (one for each group) and the operator that adds them."""
     parts = {operator.output("X@GRAD")[0] for operator in operators}
     added = [op for op in editor.operators("sum") if len(parts) > 1 and set(op.input("X")) == parts]
     last = added[0] if added else operators[0]

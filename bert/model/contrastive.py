@@ -1,4 +1,4 @@
-"""Contrastive training of text vectors: InfoNCE over all pairs of a global batch, in micro-batches and on any ranks.
+"""Contrastive training of text vectors: InfoNCE over all pairs of a global batch, with micro-batches and ranks.
 
 The loss reads the vectors of the whole batch, `BATCH_VECTORS`, which are computed before its micro-steps (Gao et al.,
 2021). A micro-step replaces those of its own texts by live ones: the gradient of their parameters is then exact, and
@@ -53,7 +53,7 @@ class ContrastiveObjective(Objective):
         return encoder(self.model, fuse_mha=self.fuse_mha, with_pooler=False, kernels=self.kernels)
 
     def outputs(self, feed: dict[str, Any], network: Any) -> dict[str, Any]:
-        """vectors: float32 [b, hidden], not normalised."""
+        """The vectors of the texts, float32 [b, hidden], not normalised."""
         input_ids, token_type_ids, sequences = self.encoder_arguments(feed)
         layout = network.layout(sequences)
         hidden, _ = network(input_ids, token_type_ids, layout)
@@ -61,7 +61,7 @@ class ContrastiveObjective(Objective):
         return {"vectors": vectors}
 
     def loss(self, feed: dict[str, Any], outputs: dict[str, Any]) -> tuple[Any, list[Any]]:
-        """The mean over all pairs of the batch, both ways; equal in all of its micro-steps."""
+        """The mean loss over all pairs of the batch, in both directions; the same in all its micro-steps."""
         hidden, pairs = self.model.hidden_size, feed["pair_numbers"]
         cached, number = feed[BATCH_VECTORS].reshape([-1, hidden]), paddle.shape(pairs)[0]
         vectors = paddle.scatter(cached, feed["text_places"], outputs["vectors"])
@@ -77,6 +77,6 @@ class ContrastiveObjective(Objective):
 
 
 def _cosines(vectors, number):
-    """The cosines of the first vectors with the others, [number, V - number], in float32 also in mixed precision."""
+    """Cosines of the first vectors with the others, [number, V - number]; float32 also in mixed precision."""
     units = F.normalize(vectors, axis=-1).unsqueeze(0)
     return paddle.bmm(units[:, :number], units[:, number:].transpose([0, 2, 1])).squeeze(0)

@@ -1,4 +1,4 @@
-"""Dropout of a training program: its random numbers are a function of (seed, step, micro-step, rank, place).
+"""Dropout of a training program: its random numbers depend only on (seed, step, micro-step, rank, place).
 
 On GPU the operators draw from Paddle's generator, which is seeded before each micro-step. On CPU that would cost 9-14
 ns an element, a number of a Mersenne Twister for each. There the host makes the masks instead: before a micro-step a
@@ -26,7 +26,7 @@ _WANTED = ("next_sentence_labels", "masked_lm_positions")  # inputs with one ele
 
 @dataclass(frozen=True)
 class MaskPool:
-    """The masks of all places with one rate, in one uint8 vector of the scope.
+    """Masks of all dropout operators with one rate, in one uint8 vector of Paddle's scope.
 
     Attributes:
         rate: the share of elements that dropout zeroes, which 16 random bits reach to within 1e-5.
@@ -39,7 +39,7 @@ class MaskPool:
     _memory: list[np.ndarray] = field(default_factory=lambda: [np.empty(0, np.uint8)], repr=False, compare=False)
 
     def size(self, feed: Mapping[str, np.ndarray]) -> int:
-        """At least the number of elements that a program with this feed drops out.
+        """An upper bound of the elements that a program with this feed drops out.
 
         Too many are counted for the last layer, as if all of its tokens were wanted; attention's are exact.
         """
@@ -55,7 +55,7 @@ class MaskPool:
         return round(elements)
 
     def draw(self, scope, place, feed: Mapping[str, np.ndarray], key: np.uint64) -> None:
-        """Make the masks of a micro-step and show them to the scope."""
+        """Draw the masks of a micro-step and put them into the scope."""
         from bert.arrays.compiled import BLOCK, draw_at_least  # loads Numba, which a prediction does not need
 
         size = -(-self.size(feed) // BLOCK) * BLOCK
@@ -82,7 +82,7 @@ class Dropout:
     seeds: tuple[str, ...] = ()
 
     def draw(self, scope, place, feed: Mapping[str, np.ndarray], key: np.uint64) -> None:
-        """Prepare a micro-step: to be called before each, with a key of its own."""
+        """Draw the random numbers of a micro-step; call it before each, with a different key."""
         if self.seeds_paddle:
             paddle.seed(int(key) & 0x7FFFFFFF)
         for name in self.seeds:  # on the host, where the kernels read them
@@ -93,7 +93,7 @@ class Dropout:
 
 
 def dropout_of(main: static.Program, rates: Iterable[float], device: str, *, onednn: bool = True) -> Dropout:
-    """The dropout of a training program, whose operators this replaces on CPU.
+    """Take over the dropout of a training program; on CPU its operators are replaced.
 
     Args:
         main: with backward.
@@ -122,7 +122,7 @@ def take_masks_from_host(main: static.Program, onednn: bool = True) -> tuple[Mas
 
 
 def _declare(editor: BlockEditor, pool: str) -> str:
-    """Declare a pool -> the variable of its first unread element, int64 [1]."""
+    """Declare a pool; returns the variable of its first unread element, int64 [1]."""
     editor.block.create_var(name=pool, shape=[-1], dtype="uint8", persistable=True, stop_gradient=True)
     start = editor.temporary("start", [1], paddle.int64)
     attributes = {"shape": [1], "value": 0.0, "dtype": int(paddle.int64)}
@@ -131,7 +131,7 @@ def _declare(editor: BlockEditor, pool: str) -> str:
 
 
 def _take_mask(editor: BlockEditor, dropout, gradient, pool: str, start: str, onednn: bool) -> str:
-    """Make `dropout` multiply by the pool's next elements -> the variable of the first element after them."""
+    """Make `dropout` multiply by the next elements of the pool; returns the variable of the next unread one."""
     x, mask, insert = dropout.input("X")[0], dropout.output("Mask")[0], partial(editor.compute, dropout)
     count = insert("size", {"Input": x}, "count", [], "int64")
     end = insert("elementwise_add", {"X": start, "Y": count}, "end", [1], "int64", axis=-1)
@@ -147,7 +147,7 @@ def _take_mask(editor: BlockEditor, dropout, gradient, pool: str, start: str, on
 
 
 def _multiply(editor: BlockEditor, operator, source: str, result: str, mask: str, onednn: bool) -> None:
-    """Make `operator` multiply its input `source` by a mask of 0 and 1, over the rate of what is kept.
+    """Make `operator` multiply its input `source` by a mask of 0 and 1, divided by the rate of kept elements.
 
     The factors are made where they are used, as the mask takes a quarter of their memory until the gradient is made.
     """

@@ -1,4 +1,4 @@
-"""Gradient accumulation in one buffer, and the half-precision copies of parameters that its micro-steps share.
+"""Gradient accumulation in one buffer, and half-precision copies of parameters shared by its micro-steps.
 
 Paddle's own accumulation scales, sums over ranks, unscales, clips and clears the gradient of each parameter by an
 operator of its own. Here the accumulated gradients are parts of one buffer, and each of these is one operator on the
@@ -51,7 +51,7 @@ class AccumulatedGradients(paddle.incubate.optimizer.GradientMergeOptimizer):
         return self._optimize_ops
 
     def _update(self, parameter, buffer, parts) -> None:
-        """Append the operators of the update; the buffer is the gradient of any parameter."""
+        """Append the operators of the update; the parts of the buffer are the gradients."""
         program, block = static.default_main_program(), static.default_main_program().current_block()
         block._set_forward_block_idx(program.current_block_idx)
         share, outputs = 1.0 / self.k_steps, {"Out": buffer}
@@ -72,7 +72,7 @@ class AccumulatedGradients(paddle.incubate.optimizer.GradientMergeOptimizer):
 
 
 def order(block, before: Sequence, after: Sequence):
-    """Append an operator that computes nothing and makes the executor wait: it reads `before` and writes `after`.
+    """Append an operator that only makes the executor wait: it reads `before` and writes `after`.
 
     The executor orders operators by the names of their variables, and does not know that a buffer and its parts are the
     same memory.
@@ -81,7 +81,7 @@ def order(block, before: Sequence, after: Sequence):
 
 
 def _create_buffer(name: str, parameters: Sequence) -> tuple[Any, list]:
-    """The variables of a buffer and of its parts, one for each parameter, zero at the start."""
+    """Variables of a buffer and of its parts, one for each parameter; initially zero."""
     dtype, sizes = parameters[0].dtype, [math.prod(parameter.shape) for parameter in parameters]
     width = core.size_of_dtype(dtype)
     total = sum(-(-size * width // ALIGNMENT) * ALIGNMENT // width for size in sizes)
@@ -110,7 +110,7 @@ def _create_buffer(name: str, parameters: Sequence) -> tuple[Any, list]:
 
 
 def cast_parameters_once(main: static.Program) -> None:
-    """Cast parameters to half precision in the first micro-step of an update; the others find the copies.
+    """Cast parameters to half precision in the first micro-step of an update; later ones use the copies.
 
     As every update begins with them, nothing else has to keep the copies equal to the parameters: neither a checkpoint
     that is restored nor weights that are written.

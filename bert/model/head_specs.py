@@ -1,4 +1,4 @@
-"""What a model can be trained for: one row for each head, read by conversion, model cards, prediction and export.
+"""The table of heads: one row for each, used by conversion, model cards, prediction and export.
 
 A new head is a row of HEADS, a layer in `bert.model.heads`, an objective in `bert.model.objectives` and, to predict, a
 class in `bert.inference.heads`. This module loads no Paddle.
@@ -29,16 +29,16 @@ HEAD_TENSORS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """One head: its tensors, its names in other libraries, and its outputs."""
+    """One head of a model: its tensors, its names in other libraries, and its outputs."""
 
-    noun: str  # in messages: "this model has NOUN"
-    needs: tuple[str, ...]  # keys of HEAD_TENSORS that it cannot do without
-    classes: tuple[str, ...]  # of a BERT with it: Hugging Face's, which is ours, first, PaddleNLP's last
-    pipeline: str = ""  # of transformers
-    outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # name -> shape after the batch, s: sequence
-    is_exported: bool = True  # for serving
-    may_have: tuple[str, ...] = ()  # further keys of HEAD_TENSORS, which it uses if the weights have them
-    predicts: str | None = None  # the head that predictions use instead; None: this one
+    noun: str  # completes the message "this model has NOUN"
+    needs: tuple[str, ...]  # keys of HEAD_TENSORS that the head requires
+    classes: tuple[str, ...]  # class names of a BERT with it: Hugging Face's (also ours) first, PaddleNLP's last
+    pipeline: str = ""  # name of transformers' pipeline
+    outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # name -> shape after the batch; s: sequence
+    is_exported: bool = True  # whether it can be exported for serving
+    may_have: tuple[str, ...] = ()  # optional keys of HEAD_TENSORS
+    predicts: str | None = None  # head that predictions use instead; None: this head
 
 
 HEADS: dict[str, HeadSpec] = {
@@ -98,7 +98,7 @@ PREDICTIONS = tuple(name for name, head in HEADS.items() if head.predicts is Non
 
 
 def with_temperature(parameters: Mapping[str, Any], temperature: float) -> dict[str, Any]:
-    """The parameters of a classifier of texts whose logits are divided by a temperature (Guo et al., 2017).
+    """Parameters of a text classifier with the temperature divided into its logits (Guo et al., 2017).
 
     Args:
         parameters: by name, arrays of float32; only the classifier's and its token weights change.

@@ -1,4 +1,4 @@
-"""The heads of pre-training and of tasks, on the encoder that the model's type names."""
+"""Encoders with the heads of pre-training and of tasks."""
 
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import BertConfig
@@ -12,7 +12,7 @@ ENCODERS: dict[str, type[BertModel]] = {"bert": BertModel, "roberta": BertModel,
 
 
 class BertForPretraining(nn.Layer):
-    """The encoder with the masked-LM head, tied to the word embeddings, and the next-sentence head.
+    """An encoder with a masked-LM head, tied to the word embeddings, and a next-sentence head.
 
     Without next-sentence prediction there is no pooler either: nothing would train it.
     """
@@ -37,7 +37,7 @@ class BertForPretraining(nn.Layer):
         self._kernels, self._vocab_size = kernels, config.vocab_size
 
     def forward(self, input_ids, token_type_ids, sequences, masked_lm_positions):
-        """Logits at the masked positions, and of the next-sentence task.
+        """Logits at the masked positions, and logits of the next-sentence task.
 
         Args:
             masked_lm_positions: int64 [n], flat indices into b * s, or into T if packed.
@@ -49,8 +49,7 @@ class BertForPretraining(nn.Layer):
         return logits, self.seq_relationship(pooled) if self.seq_relationship is not None else None
 
     def everywhere(self, input_ids, token_type_ids, sequences):
-        """Logits at every token, float [b, s, vocab_size], as an export gives them. Without next-sentence prediction
-        alone."""
+        """Masked-LM logits at every token, float [b, s, vocab_size], as in exports (and next-sentence logits)."""
         states, _ = self.bert.at(input_ids, token_type_ids, sequences)
         return self._word_logits(states)[:, :, : self._vocab_size]
 
@@ -60,7 +59,7 @@ class BertForPretraining(nn.Layer):
 
 
 class TokenWeights(nn.Layer):
-    """A part of a classifier's logits that skips the encoder ("wide and deep"; Cheng et al., 2016).
+    """A linear part of a classifier's logits that skips the encoder ("wide and deep"; Cheng et al., 2016).
 
     It is the sum of one weight for each token and class over the tokens of a text, divided by the square root of their
     number. No training program has it: `bert.labels.token_learning` fits the weights.
@@ -71,12 +70,12 @@ class TokenWeights(nn.Layer):
         self.table = nn.Embedding(config.padded_vocab_size(), num_classes, weight_attr=zeros(TOKEN_WEIGHTS))
 
     def forward(self, input_ids, sequences):
-        """int64 [b, s], or [T] if packed, in the layout of `sequences` -> float32 [b, classes]."""
+        """The logits of token ids int64 [b, s], or [T] if packed: float32 [b, classes]."""
         return sequences.sums_by_root(self.table(input_ids))
 
 
 class BertWithHead(nn.Layer):
-    """An encoder with a linear head on every token or on the pooled first one, after dropout if it is a classifier.
+    """An encoder with a linear head on every token or on the pooled first one; classifiers have dropout.
 
     With `token_weights`, a head on the pooled token adds `TokenWeights` to its outputs.
     """
@@ -103,7 +102,7 @@ class BertWithHead(nn.Layer):
         self.per_token = per_token
 
     def forward(self, input_ids, token_type_ids, sequences):
-        """Inputs as `BertModel` has them -> float [b, s, num_outputs] or [b, num_outputs]."""
+        """Outputs of the head, float [b, s, num_outputs] or [b, num_outputs]; inputs as in `BertModel`."""
         sequences = self.bert.layout(sequences)
         if not self.per_token:
             logits = self._logits(self.bert.at(input_ids, token_type_ids, sequences)[1])

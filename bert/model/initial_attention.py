@@ -1,4 +1,4 @@
-"""Initial weights with which attention looks at the neighbours of a token before anything is learned.
+"""Initial weights with which attention looks at neighbouring tokens before training.
 
 From random ones a small model learns how frequent words are, and stays there until it has found that a word's
 neighbours tell most about it. Here queries and keys of the first layers have a part that depends on nothing but the
@@ -23,7 +23,7 @@ _SINUSOIDS, _KEPT = 0.7, 0.2  # of a BERT's positions: their length beside the r
 
 
 def attend_to_neighbours(config: BertConfig, scope, place) -> None:
-    """Change the random weights so that heads attend to the tokens before and after, in turn."""
+    """Change random weights so that heads attend to the previous and the next token, in turn."""
 
     def add(name: str, part: np.ndarray) -> None:
         value = read_variable(scope, name)
@@ -46,13 +46,13 @@ def attend_to_neighbours(config: BertConfig, scope, place) -> None:
 
 
 def _speeds(config: BertConfig, layer: int, turned: int) -> np.ndarray:
-    """Radians that the first pairs turn from a token to the next."""
+    """Angles in radians by which the first pairs turn from one token to the next."""
     theta = config.local_rope_theta if config.uses_local_positions(layer) else config.global_rope_theta
     return theta ** (-2 * np.arange(turned) / config.head_size())
 
 
 def _common_part(config: BertConfig, turned: int, value_of: Callable) -> tuple[np.ndarray, np.ndarray]:
-    """A ModernBERT's: what is added to word embeddings, and the weights that read 1 from what LayerNorm makes of them.
+    """For a ModernBERT: a constant part of the word embeddings, and weights that read it as 1 after LayerNorm.
 
     Half of every word embedding, by its square, becomes a direction that all have in common: queries and keys that are
     read from it are the same everywhere, and rotary positions turn them apart. The tied decoder adds one number to all
@@ -64,7 +64,7 @@ def _common_part(config: BertConfig, turned: int, value_of: Callable) -> tuple[n
 
 
 def _sinusoids(config: BertConfig, turned: int, value_of: Callable) -> tuple[np.ndarray, np.ndarray]:
-    """A BERT's: what is added to positions, and the weights that read their sinusoids (Vaswani et al., 2017), complex.
+    """For a BERT: sinusoids added to positions (Vaswani et al., 2017), and complex weights that read them.
 
     What is random in the positions is noise for those who read words, and mostly goes.
     """

@@ -25,7 +25,7 @@ class Schedule:
 
     @property
     def decay_start(self) -> int:
-        """The first update of wsd's decay, which has at least one."""
+        """First update of the decay of wsd, which has at least one update."""
         decay_steps = max(1, round(self.settings.lr_decay_share * self.total_steps))
         return max(min(self.warmup_steps, self.total_steps - 1), self.total_steps - decay_steps)
 
@@ -34,11 +34,11 @@ class Schedule:
         return float(self._rates(np.array([step]))[0])
 
     def table(self) -> np.ndarray:
-        """float32 [total_steps]: the learning rate of every update; the most updates of a limited time are millions."""
+        """The learning rate of every update, float32 [total_steps]; millions of entries if time decides the end."""
         return self._rates(np.arange(self.total_steps)).astype("float32")
 
     def _rates(self, steps: np.ndarray) -> np.ndarray:
-        """float64, of int64 indices.
+        """Learning rates (float64) of update indices (int64).
 
         The last update of the warm-up and the first one after it have the peak's rate. The update after the last would
         have that of the end, so that no update has a rate of 0.
@@ -48,7 +48,7 @@ class Schedule:
         return np.where(steps < self.warmup_steps, warmup, end + (peak - end) * self._shares_of_peak(steps))
 
     def _shares_of_peak(self, steps: np.ndarray) -> np.ndarray:
-        """1 at the peak, 0 at the end."""
+        """Learning rates as a fraction of the peak, from 1 down to 0."""
         kind = self.settings.lr_schedule
         if kind == "constant":
             return np.ones(len(steps))

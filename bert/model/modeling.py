@@ -15,13 +15,13 @@ PLAIN = FusedKernels()
 
 
 def activation_function(name: str):
-    """`gelu` (exact), `gelu_tanh` (its approximation, cheaper on CPU) or `relu`."""
+    """The activation `gelu` (exact), `gelu_tanh` (its approximation, cheaper on CPU) or `relu`."""
     functions = {"gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate=True), "relu": F.relu}
     return functions[name]
 
 
 class Linear(nn.Linear):
-    """x @ weight + bias; a ModernBERT's has no bias, if not `biased`.
+    """Linear layer x @ weight + bias; without a bias in a ModernBERT, unless `biased`.
 
     On CPU the bias is added as ones @ bias, so that its gradient is a matrix product: Paddle's reduction over rows took
     a third of a training step of the small recipes (2,048 x 256: 4.0 ms against 1.9). Without gradients it is added as
@@ -51,7 +51,7 @@ class Linear(nn.Linear):
 
 
 def linear(x, weight, bias, kernels: FusedKernels, *, transpose_weight: bool = False):
-    """x [..., in] @ weight [in, out] (or its transpose) + bias [out] or None; one kernel if cuBLASLt has the sizes."""
+    """Linear map x [..., in] @ weight [in, out] (or transposed) + bias [out]; fused if cuBLASLt supports the sizes."""
     if kernels.linear and not any(size % 8 for size in weight.shape):
         return paddle.incubate.nn.functional.fused_matmul_bias(x, weight, bias, transpose_y=transpose_weight)
     product = paddle.matmul(x, weight, transpose_y=transpose_weight)
@@ -59,14 +59,14 @@ def linear(x, weight, bias, kernels: FusedKernels, *, transpose_weight: bool = F
 
 
 def dropout_add(x, residual, prob: float, training: bool, kernels: FusedKernels):
-    """residual + dropout(x), both of one shape."""
+    """Compute residual + dropout(x), both of one shape."""
     if kernels.dropout_add and training and prob > 0:
         return paddle.incubate.nn.functional.fused_dropout_add(x, residual, prob, training=True)
     return residual + F.dropout(x, prob, training=training)
 
 
 def add_bias(x, bias, rows=None):
-    """x [..., n] + bias [n].
+    """Add bias [n] to x [..., n].
 
     Args:
         rows: [..., any], of which the shape is read; default: x.
@@ -87,7 +87,7 @@ def zeros(name: str) -> paddle.ParamAttr:
 
 
 class LayerNorm(nn.LayerNorm):
-    """Layer normalisation (Ba et al., 2016); a ModernBERT's has no bias."""
+    """Layer normalisation (Ba et al., 2016); without a bias in a ModernBERT."""
 
     def __init__(self, config: BertConfig, name: str):
         ones = paddle.ParamAttr(name=f"{name}.weight", initializer=nn.initializer.Constant(1.0))
@@ -102,7 +102,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class PredictionHead(nn.Layer):
-    """dense, activation and LayerNorm before the decoder of masked LM; a ModernBERT has it before every classifier."""
+    """Dense layer, activation and LayerNorm before the masked-LM decoder; a ModernBERT uses it in classifiers too."""
 
     def __init__(self, config: BertConfig, kernels: FusedKernels):
         super().__init__()
@@ -112,12 +112,12 @@ class PredictionHead(nn.Layer):
         self.activation = activation_function(config.hidden_act)
 
     def forward(self, states):
-        """[n, hidden] -> [n, hidden]."""
+        """Transform hidden states, [n, hidden] -> [n, hidden]."""
         return self.norm(self.activation(self.dense(states)))
 
 
 def residual_scale(config: BertConfig) -> float:
-    """What the initial weights before a residual sum are multiplied by: a ModernBERT's sums are not normalised."""
+    """Scale of the initial weights before a residual sum; below 1 in a ModernBERT, whose sums are not normalised."""
     return (2 * config.num_hidden_layers) ** -0.5 if config.is_modern() else 1.0
 
 
@@ -126,7 +126,7 @@ def embedding(config: BertConfig, num_rows: int, kind: str) -> nn.Embedding:
 
 
 class BertEmbeddings(nn.Layer):
-    """Word + position + token-type embeddings, LayerNorm, dropout."""
+    """Word, position and token-type embeddings, LayerNorm, dropout."""
 
     def __init__(self, config: BertConfig):
         super().__init__()
@@ -137,7 +137,7 @@ class BertEmbeddings(nn.Layer):
         self.dropout_prob, self._has_types = config.hidden_dropout_prob, config.has_token_types()
 
     def forward(self, input_ids, token_type_ids, position_ids=None):
-        """int64 [b, s] twice -> float [b, s, hidden]; with position_ids all three int64 [T] -> float [T, hidden]."""
+        """Embed int64 [b, s] ids and types -> float [b, s, hidden]; packed, with position ids: [T] -> [T, hidden]."""
         if not self._has_types:
             token_type_ids = paddle.zeros_like(input_ids)
         if position_ids is not None:
@@ -175,7 +175,7 @@ class BertSelfAttention(nn.Layer):
         self.fuse_mha, self._kernels = fuse_mha, kernels
 
     def _project(self, hidden):
-        """[..., hidden] -> query, key, value, each [..., heads, head_size]; if fused, one [..., 3, heads, size]."""
+        """Query, key and value of [..., hidden]: each [..., heads, head_size], or one fused [..., 3, heads, size]."""
         leading = [0] * (len(hidden.shape) - 1)
         parts = (self.query, self.key, self.value)
         if not self.fuse_mha:
@@ -185,13 +185,13 @@ class BertSelfAttention(nn.Layer):
         return linear(hidden, weight, bias, self._kernels).reshape([*leading, 3, self.num_heads, self.head_size])
 
     def _heads_first(self, projected):
-        """-> query, key, value, each [b, heads, s, head_size]."""
+        """Query, key and value, each [b, heads, s, head_size]."""
         if not self.fuse_mha:
             return [part.transpose([0, 2, 1, 3]) for part in projected]
         return paddle.unbind(projected.transpose([2, 0, 3, 1, 4]), axis=0)
 
     def forward(self, hidden, sequences):
-        """[b, s, hidden] or [T, hidden], in the layout of `sequences` -> the same shape."""
+        """Attention output of hidden states [b, s, hidden] or [T, hidden], with the same shape."""
         projected = self._project(hidden)
         if sequences.heads_first:
             query, key, value = self._heads_first(projected)
@@ -201,7 +201,7 @@ class BertSelfAttention(nn.Layer):
         return self._merged(context, sequences)
 
     def _merged(self, context, sequences):
-        """[..., heads, head_size] -> [..., hidden]."""
+        """Concatenate the heads: [..., heads, head_size] -> [..., hidden]."""
         leading = [0, 0] if isinstance(sequences, PaddedSequences) else [-1]
         return context.reshape([*leading, self.num_heads * self.head_size])
 
@@ -226,7 +226,7 @@ class BertLayer(nn.Layer):
         self.dropout_prob, self._kernels = config.hidden_dropout_prob, kernels
 
     def forward(self, hidden, sequences, rows=None):
-        """One layer's hidden states.
+        """Hidden states after this layer.
 
         Args:
             hidden: [b, s, hidden] or [T, hidden], in the layout of `sequences`.
@@ -247,7 +247,7 @@ class BertLayer(nn.Layer):
 
 
 def joined(rows):
-    """Lists of row numbers as one; None without any."""
+    """Concatenate lists of row numbers; None if there are none."""
     if not rows:
         return None
     return paddle.concat(rows) if len(rows) > 1 else rows[0]
@@ -273,7 +273,7 @@ class BertModel(nn.Layer):
         self.pooler = Linear(config, hidden, hidden, "bert.pooler.dense", kernels) if with_pooler else None
 
     def forward(self, input_ids, token_type_ids, sequences):
-        """The hidden states of all tokens, and the pooled first ones.
+        """Hidden states of all tokens, and the pooled first token of each sequence.
 
         Args:
             input_ids, token_type_ids: int64 [b, s], or [T] if packed.
@@ -286,7 +286,7 @@ class BertModel(nn.Layer):
         return hidden, self._pooled(sequences.first_tokens(hidden)) if self.pooler is not None else None
 
     def at(self, input_ids, token_type_ids, sequences, positions=None):
-        """The hidden states of some tokens, and the pooled first ones.
+        """Hidden states of selected tokens, and the pooled first token of each sequence.
 
         The last layer does nothing for other tokens after its attention. In pre-training that spares three fifths of
         its work, in the classification of texts nearly three quarters.
@@ -306,7 +306,7 @@ class BertModel(nn.Layer):
         return None if positions is None else hidden[number:], self._pooled(hidden[:number])
 
     def _encode(self, input_ids, token_type_ids, sequences, wanted=()):
-        """The last layer's states: of the rows in each of `wanted`, one after the other; without them of all tokens."""
+        """Last hidden states of the rows in each list of `wanted`, concatenated; of all tokens without lists."""
         hidden = self.embeddings(input_ids, token_type_ids, sequences.position_ids)
         for layer in self.encoder[:-1]:
             hidden = layer(hidden, sequences)
@@ -317,6 +317,6 @@ class BertModel(nn.Layer):
         return paddle.tanh(self.pooler(first))
 
     def layout(self, sequences):
-        """The layout of sequences: `sequences` itself if it is one, otherwise the layout of an attention mask."""
+        """The token layout: `sequences` itself if it is one, otherwise the layout of an attention mask."""
         is_layout = isinstance(sequences, PaddedSequences | PackedSequences)
         return sequences if is_layout else PaddedSequences(sequences, self._kernels)

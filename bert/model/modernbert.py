@@ -1,4 +1,4 @@
-"""ModernBERT (Warner et al., 2024): the encoder where it differs from BERT's.
+"""ModernBERT (Warner et al., 2024): the parts of the encoder that differ from BERT's.
 
 The names of parameters are BERT's where a parameter does the same. Hugging Face's Wqkv is query, key and value here,
 its Wi is `intermediate.dense`, which is activated, and `intermediate.gate`.
@@ -30,7 +30,7 @@ F = nn.functional
 
 
 class RotaryPositions:
-    """Turns pairs of numbers of queries and keys by angles that grow with the position (Su et al., 2021).
+    """Rotary position embeddings (Su et al., 2021): rotate pairs of query and key values by position.
 
     Number i of a head is paired with i + head_size / 2. Tables are as large as what they multiply: a product that
     broadcasts takes five times as long on a CPU.
@@ -55,12 +55,12 @@ class RotaryPositions:
         self._half = half
 
     def turn(self, x):
-        """[..., heads, head_size] -> the same shape: (x1 cos - x2 sin, x2 cos + x1 sin)."""
+        """Rotate [..., heads, head_size], keeping the shape: (x1 cos - x2 sin, x2 cos + x1 sin)."""
         return x * self._cosines + paddle.roll(x, self._half, axis=-1) * self._sines
 
 
 class ModernBertEmbeddings(nn.Layer):
-    """Word embeddings, LayerNorm, dropout: positions are in attention, and there are no token types."""
+    """Word embeddings, LayerNorm, dropout. Positions are in attention, and there are no token types."""
 
     def __init__(self, config: BertConfig):
         super().__init__()
@@ -69,15 +69,15 @@ class ModernBertEmbeddings(nn.Layer):
         self.dropout_prob = config.hidden_dropout_prob
 
     def forward(self, input_ids):
-        """int64 [b, s] or [T] -> float [..., hidden]."""
+        """Embed token ids: int64 [b, s] or [T] -> float [..., hidden]."""
         return F.dropout(self.LayerNorm(self.word_embeddings(input_ids)), self.dropout_prob, training=self.training)
 
 
 class ModernBertSelfAttention(BertSelfAttention):
-    """Attention with rotary positions, to all tokens or to the tokens within a window."""
+    """Attention with rotary positions, to all tokens or within a window."""
 
     def forward(self, hidden, sequences, positions: RotaryPositions, window: int | None):  # type: ignore[override]
-        """[b, s, hidden] or [T, hidden], in the layout of `sequences` -> the same shape."""
+        """Attention output of hidden states [b, s, hidden] or [T, hidden], with the same shape."""
         projected = self._project(hidden)
         query, key, value = paddle.unbind(projected, axis=-3) if self.fuse_mha else projected  # [..., heads, size]
         parts = [positions.turn(query), positions.turn(key), value]
@@ -87,7 +87,7 @@ class ModernBertSelfAttention(BertSelfAttention):
 
 
 class ModernBertLayer(nn.Layer):
-    """x + attention(norm(x)), then x + feed-forward(norm(x)); the first layer reads normalised embeddings as they are.
+    """Pre-norm layer: x + attention(norm(x)), then x + feed-forward(norm(x)); the first has no norm before attention.
 
     Feed-forward is GeGLU (Shazeer, 2020): (gelu(x @ dense) * (x @ gate)) @ output.
     """
@@ -109,7 +109,7 @@ class ModernBertLayer(nn.Layer):
         self._kernels = kernels
 
     def forward(self, hidden, sequences, positions: RotaryPositions, rows=None):
-        """The hidden states of one layer. Arguments and result are the same as in `BertLayer`."""
+        """Hidden states after this layer; arguments and result as in `BertLayer`."""
         normalised = hidden if self.attention_norm is None else self.attention_norm(hidden)
         context = self.attention(normalised, sequences, positions, self.window)
         if rows is not None:
@@ -145,7 +145,7 @@ class ModernBertModel(BertModel):
         return self.final_norm(self.encoder[-1](hidden, sequences, positions[thetas[-1]], joined(wanted)))
 
     def at(self, input_ids, token_type_ids, sequences, positions=None):
-        """As of `BertModel`; for a classifier, which wants no positions, the pooled mean if the settings say so."""
+        """As in `BertModel`; a classifier, which selects no tokens, gets the pooled mean if so configured."""
         if self._config.classifier_pooling == "cls" or positions is not None or self.pooler is None:
             return super().at(input_ids, token_type_ids, sequences, positions)
         sequences = self.layout(sequences)

@@ -1,4 +1,4 @@
-"""Training objectives: a network on BERT's encoder, its inputs, its loss, and the sums behind its metrics.
+"""Training objectives: a network with BERT's encoder, its inputs, its loss, and the sums for its metrics.
 
 An objective is a value: equal objectives give equal programs. The sums are accumulated on the device between two log
 lines; the first two of every objective are `passes` (micro-batches with a finite loss) and `loss`.
@@ -47,7 +47,7 @@ def masked_lm_loss(logits, labels, weights, normalizer):
 
 
 def weighted_correct(logits, labels, weights):
-    """Weighted number of rows whose arg-max is the label: float32 scalar."""
+    """Weighted number of rows whose arg-max is the label, float32 scalar."""
     hits = paddle.cast(paddle.argmax(logits, axis=-1) == labels, "float32")
     return (hits * weights).sum()
 
@@ -60,7 +60,7 @@ def _input(name: str, shape: list[int], dtype: str, small: bool):
 
 @dataclass(frozen=True)
 class Objective:
-    """Base class; subclasses define the network, the labels and the loss.
+    """Base class of objectives; subclasses define the network, the labels and the loss.
 
     Attributes:
         separate_documents: whether attention and positions are of each document of a row alone, by its position_ids.
@@ -84,7 +84,7 @@ class Objective:
     attention_groups: ClassVar[int] = 4
 
     def inputs(self, with_labels: bool = True, *, small: bool = False) -> dict[str, Any]:
-        """Declare the feed of a micro-batch in the current program.
+        """Declare the inputs (feed) of a micro-batch in the current program.
 
         Args:
             small: the feed has integers of 32 bits or, where they are 0 or 1, 8 bits, which the device casts to 64.
@@ -98,7 +98,7 @@ class Objective:
         return ENCODER_INPUTS | ({"position_ids": ([-1, -1], "int64")} if self.separate_documents else {})
 
     def packing(self) -> Packing | None:
-        """The settings of `bert.samples.packing.pack` for this program; None: the program reads padded feeds."""
+        """Settings of `bert.samples.packing.pack` for this program; None if it reads padded feeds."""
         if not self.kernels.unpad:
             return None
         groups = Objective.attention_groups if self.separate_documents else self.attention_groups
@@ -120,7 +120,7 @@ class Objective:
         raise NotImplementedError
 
     def outputs(self, feed: dict[str, Any], network: Any) -> dict[str, Any]:
-        """The outputs of the network by name: the input of the loss, and the result of a prediction."""
+        """Outputs of the network by name, for the loss and for predictions."""
         return {"logits": network(*self.encoder_arguments(feed))}
 
     def loss(self, feed: dict[str, Any], outputs: dict[str, Any]) -> tuple[Any, list[Any]]:
@@ -128,7 +128,7 @@ class Objective:
         raise NotImplementedError
 
     def forward(self, training: bool, *, small_feed: bool = False):
-        """Append the forward computation; return the loss, float64 [len(metric_names)], and the outputs by name."""
+        """Append the forward computation; returns the loss, metric sums float64 [len(metric_names)], and outputs."""
         feed, network = self.inputs(small=small_feed), self.network()
         network.train() if training else network.eval()
         loss, sums = self.loss(feed, outputs := self.outputs(feed, network))
@@ -140,11 +140,11 @@ class Objective:
         return loss, metrics, outputs
 
     def chance_loss(self) -> float | None:
-        """The loss of a uniform guess, in nats, which no trained model exceeds; None: not known."""
+        """The loss of a uniform guess, in nats, as an upper limit for trained models; None if unknown."""
         return None
 
     def summarise(self, sums: dict[str, float]) -> dict[str, float]:
-        """Means for a log line, from sums over micro-batches and ranks; NaN if every micro-batch overflowed."""
+        """Mean metrics for a log line, from sums over micro-batches and ranks; NaN if all micro-batches overflowed."""
         passes = sums["passes"] or math.nan
         losses = {name: sums[name] / passes for name in self.metric_names if name.endswith("loss")}
         return losses | {
@@ -154,7 +154,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class EncoderObjective(Objective):
-    """The outputs of the encoder alone, which have no loss.
+    """The outputs of the encoder, without a loss.
 
     Attributes:
         layers: whose states are also wanted, one after the other; 0 is the embeddings', 1 the first layer's.
@@ -238,7 +238,7 @@ class PretrainingObjective(Objective):
 
 @dataclass(frozen=True)
 class MaskedLMObjective(PretrainingObjective):
-    """Masked-LM alone (Liu et al., 2019): no pooler, no next-sentence head."""
+    """Masked-LM only (Liu et al., 2019): no pooler, no next-sentence head."""
 
     labels: ClassVar = {name: kind for name, kind in PretrainingObjective.labels.items() if "next" not in name}
     metric_names: ClassVar = ("passes", "loss", "masked_lm_correct", "masked_tokens", "sequences")
@@ -259,7 +259,7 @@ class MaskedLMObjective(PretrainingObjective):
 
 @dataclass(frozen=True)
 class HeadObjective(Objective):
-    """A head with `num_labels` outputs of each token or, from the pooled first one, of each sequence."""
+    """A head with `num_labels` outputs for each token or for the pooled first token."""
 
     num_labels: int = 2
 
@@ -277,7 +277,7 @@ class HeadObjective(Objective):
 
 @dataclass(frozen=True)
 class QuestionAnsweringObjective(HeadObjective):
-    """The first and last token of the answer in a window (Devlin et al., 2019, section 4.2).
+    """Prediction of an answer's first and last token in a window (Devlin et al., 2019, section 4.2).
 
     In a window without an answer both are position 0, [CLS].
     """
@@ -289,12 +289,12 @@ class QuestionAnsweringObjective(HeadObjective):
     head: ClassVar = "qa_outputs"
 
     def outputs(self, feed, network):
-        """start_logits and end_logits, each float [b, s]."""
+        """The outputs start_logits and end_logits, each float [b, s]."""
         start, end = paddle.unbind(super().outputs(feed, network)["logits"], axis=-1)
         return {"start_logits": start, "end_logits": end}
 
     def loss(self, feed, outputs):
-        """The mean of the cross-entropies of the answer's first and last token."""
+        """Mean of the cross-entropies of the first and the last token."""
         starts, ends = feed["start_positions"], feed["end_positions"]
         # No padding is an answer: the loss does not depend on it.
         padding = feed["attention_mask"] == 0 if self.packing() is None else feed["token_of_place"] == NO_TOKEN
@@ -307,7 +307,7 @@ class QuestionAnsweringObjective(HeadObjective):
 
 @dataclass(frozen=True)
 class TextHeadObjective(HeadObjective):
-    """A head on the pooled first token of each sequence.
+    """A head on the pooled first token of each text.
 
     Attributes:
         token_weights: whether `bert.model.heads.TokenWeights` are added to the logits: never in a training.
@@ -341,7 +341,7 @@ class SequenceClassificationObjective(TextHeadObjective):
 
 @dataclass(frozen=True)
 class MultiLabelObjective(TextHeadObjective):
-    """Classification of a text or a pair of texts that may have several labels: a decision for each label."""
+    """Classification of a text or a pair of texts with a separate yes/no decision for each label."""
 
     labels: ClassVar = {"labels": ([-1, -1], "float32")}
     metric_names: ClassVar = ("passes", "loss")
@@ -353,7 +353,7 @@ class MultiLabelObjective(TextHeadObjective):
 
 @dataclass(frozen=True)
 class SequenceRegressionObjective(TextHeadObjective):
-    """Regression for a text or a pair of texts, by the mean squared error."""
+    """Regression for a text or a pair of texts, trained by the mean squared error."""
 
     num_labels: int = 1
 

@@ -21,12 +21,12 @@ COUNTERS = (APPLIED_UPDATES, SKIPPED_UPDATES, CONSECUTIVE_SKIPPED_UPDATES)
 
 
 def decays(parameter_name: str) -> bool:
-    """Whether weight decay, and with it LAMB's trust ratio, applies: not to biases and LayerNorm."""
+    """Whether a parameter has weight decay and LAMB's trust ratio; biases and LayerNorm have none."""
     return not (parameter_name.endswith("bias") or ".LayerNorm." in parameter_name)
 
 
 class _GuardedUpdate:
-    """Mixin for a Paddle optimizer: one global norm serves the guard, the clipping and the log.
+    """Mixin for a Paddle optimizer: computes one global norm for the guard, the clipping and the log.
 
     Attributes:
         parts: (parameter, its part) of a buffer, which is then passed as the only gradient; empty: there is none.
@@ -36,7 +36,7 @@ class _GuardedUpdate:
     max_grad_norm: float
     num_scheduled_steps: int
     _found_inf_on_host: bool
-    _get_auxiliary_var: Callable  # these three are Paddle's
+    _get_auxiliary_var: Callable  # the next two methods are Paddle's as well
     _set_auxiliary_var: Callable
     _learning_rate_map: dict
 
@@ -84,7 +84,7 @@ class GuardedAdamW(_GuardedUpdate, paddle.optimizer.AdamW):
 
 
 def create_optimizer(settings: OptimizerSettings, num_scheduled_steps: int):
-    """The optimizer of `settings`, for `amp.decorate` or Fleet; its learning rates are read from a table."""
+    """Build the optimizer of `settings` for `amp.decorate` or Fleet; learning rates come from a table."""
     common = settings.model_dump(include={"learning_rate", "beta1", "beta2", "epsilon"})
     if settings.optimizer == "Lamb":
         optimizer = GuardedLamb(
@@ -106,7 +106,7 @@ def create_optimizer(settings: OptimizerSettings, num_scheduled_steps: int):
 
 
 def load_schedule(scope, schedule: Schedule, place) -> None:
-    """Write the table of learning rates into the scope, after the startup program and before the first update."""
+    """Write the learning rates into the scope, after the startup program and before the first update."""
     write_variable(scope, LEARNING_RATE_TABLE, schedule.table(), place)
 
 
@@ -118,7 +118,7 @@ def _scale_in_place(gradients, factor) -> None:
 
 
 def _persistable(name: str, dtype: str, shape=(1,)):
-    """A persistable variable of the main program, initially zero; created on first use."""
+    """A persistable variable of the main program, created at its first use and initially zero."""
     block = static.default_main_program().global_block()
     if block.has_var(name):
         return block.var(name)
@@ -126,7 +126,7 @@ def _persistable(name: str, dtype: str, shape=(1,)):
 
 
 def _scheduled_learning_rate(num_scheduled_steps: int):
-    """The persistable learning rate, set to the table's entry for the number of updates applied so far."""
+    """A variable that is set to the learning rate for the number of updates applied so far."""
     table = _persistable(LEARNING_RATE_TABLE, "float32", (num_scheduled_steps,))
     position = paddle.clip(_persistable(APPLIED_UPDATES, "int64"), max=num_scheduled_steps - 1)
     learning_rate = _persistable(LEARNING_RATE, "float32")

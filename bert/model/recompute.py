@@ -1,5 +1,4 @@
-"""Recomputation of the encoder's layers (Chen et al., 2016): until its backward pass a layer keeps its input alone, and
-then computes the rest a second time.
+"""Recomputation of encoder layers in the backward pass, which saves memory (Chen et al., 2016).
 
 The pass goes over the finished program, so it knows nothing of precision, accumulation or kernels. Paddle's
 RecomputeOptimizer draws dropout's random numbers anew the second time, and its gradients are silently those of another
@@ -20,7 +19,7 @@ _INTEGERS = (paddle.int32, paddle.int64)  # shapes, and places in the pool of ma
 
 
 def recompute_layers(main: static.Program) -> tuple[str, ...]:
-    """Recompute all layers but the last, whose backward pass comes first -> the variables of their dropout's seeds.
+    """Recompute all layers but the last; returns the seed variables of their dropout.
 
     Args:
         main: with backward.
@@ -80,7 +79,7 @@ def _again(editor: BlockEditor, name: str) -> str:
 
 
 def _feed_seed(editor: BlockEditor, dropout) -> str:
-    """Give an operator the seed that the host writes before each micro-step -> its variable, int32 [1]."""
+    """Give an operator a seed that the host writes before each micro-step; returns its variable, int32 [1]."""
     (name,) = [f"{output}.seed" for output in dropout.output_arg_names[:1]]
     editor.block.create_var(name=name, shape=[1], dtype="int32", persistable=True, stop_gradient=True)
     dropout.desc.set_input(_SEEDS[dropout.type], [name])
@@ -88,7 +87,7 @@ def _feed_seed(editor: BlockEditor, dropout) -> str:
 
 
 def _wait_for_backward(editor: BlockEditor, reader, backward: list, layer: list) -> None:
-    """Let the executor, which runs what has its inputs, not recompute a layer before the gradient of its output.
+    """Prevent the executor from recomputing a layer before the gradient of its output exists.
 
     The operator computes nothing; what it seems to write are the inputs of the layer.
     """

@@ -42,7 +42,6 @@ class _Passages(NamedTuple):
     """The p passages that are searched among."""
 
     texts: Sequence[str]
-    plain: np.ndarray  # normalised texts [p]
     alike: np.ndarray  # int64 [p], a number of its own for each, which nearly equal passages of other pairs have too
     units: np.ndarray  # float32 [p, width], vectors of length 1
 
@@ -51,7 +50,6 @@ class _Queries(NamedTuple):
     """The q different queries of the pairs."""
 
     texts: np.ndarray
-    plain: np.ndarray
     alike: np.ndarray  # int64 [q], of the passage that equals the query; -1: none
     units: np.ndarray
     relevant: np.ndarray  # the `relevant_keys` of all pairs
@@ -89,16 +87,14 @@ def mine(
 
     codes, plain_queries = pd.factorize(pairs.plain_query)
     number, units = int(codes.max()) + 1, unit(vectors).astype(np.float32, copy=False)
-    found = _Passages(
-        passages.passage.tolist(), passages.plain_passage.to_numpy(), passages.alike.to_numpy(), units[number:]
-    )
+    found = _Passages(passages.passage.tolist(), passages.alike.to_numpy(), units[number:])
     as_passage = dict(zip(answers.plain_passage, answers.alike, strict=True))
     own = np.array([as_passage.get(text, -1) for text in plain_queries], np.int64)
     of_answers = pd.Index(plain_queries).get_indexer(answers.plain_query)  # -1: of no query here
     size, known = int(answers.alike.max()) + 1, of_answers >= 0
     keys = relevant_keys(of_answers[known], answers.alike.to_numpy()[known], size)
     texts = np.array(different_queries(pairs), object)
-    queries = _Queries(texts, np.asarray(plain_queries), own, units[:number], keys, size)
+    queries = _Queries(texts, own, units[:number], keys, size)
     positives = pd.Index(found.alike).get_indexer(pairs.alike)  # the place of each pair's passage
     pairs_of = pd.Series(np.arange(len(pairs))).groupby(codes).indices
     negatives, candidates, refused = [list[str]() for _ in codes], 0, 0
@@ -130,7 +126,6 @@ def _candidates(
     cosines = queries.units[block] @ passages.units.T
     is_wrong = ~are_relevant(queries.relevant, block, passages.alike, queries.num_passages)
     is_wrong &= queries.alike[block][:, None] != passages.alike
-    is_wrong &= queries.plain[block][:, None] != passages.plain
     best = list[list[list[int]]]()
     for source in rule.sources:
         if source == "model":

@@ -1,6 +1,6 @@
 """Mines negatives and candidates with a trained model: `python -m bert.vectors.mining_process --run FILE`.
 
-A job starts it between two trainings. It writes into the folder of FILE
+A job starts it after the training of the vectors. It writes into the folder of FILE
 
 negatives.jsonl   {"query", "passage", "negatives"} of each training pair
 candidates.jsonl  {"query", "candidates", "relevant", "scores"} of each held-out query, by the hybrid ranking
@@ -29,12 +29,13 @@ from bert.reporting.progress import progress
 from bert.runtime.hardware import use_cores
 from bert.search.fusion import cross_fitted
 from bert.search.words import WordIndex
+from bert.vectors.measures import relevance, scored, searched
 from bert.vectors.mined_files import CANDIDATES, MINED, NEGATIVES, write_lines, write_negatives
 from bert.vectors.mining import MinedNegatives, different_queries, drawn, mine
 from bert.vectors.mining_rule import MiningRule
 from bert.vectors.pairs import SCORED
 from bert.vectors.settings import VectorConfig
-from bert.vectors.task import VectorTask, relevance, scored, searched
+from bert.vectors.task import VectorTask
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +62,7 @@ class MiningRequest(BaseModel):
 
 def main(argv: Sequence[str] | None = None) -> int:
     end_with_launcher()
-    description = "Mine hard negatives with a trained model, as run_vectors.sh does between two trainings."
+    description = "Mine hard negatives with a trained model, for the training of a reranker."
     parser = HelpParser(prog="python -m bert.vectors.mining_process", description=description)
     parser.add_argument(
         "--run", type=Path, required=True, metavar="FILE", help="what to mine, as run_vectors.sh writes"

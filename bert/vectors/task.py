@@ -11,23 +11,22 @@ from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.config.training_settings import derive
 from bert.conversion.usage import Usage
 from bert.finetuning.loader import FeatureTable, FineTuningLoader
+from bert.finetuning.model_files import usage_of_the_weights
 from bert.finetuning.run import FineTuning
 from bert.finetuning.task import Features, FineTuningTask, Outputs, Part
 from bert.inference.heads import load_model
 from bert.labels.features import sentence_features
-from bert.labels.metrics import METRICS
 from bert.model.contrastive import ContrastiveObjective
-from bert.reporting.comparison import Metrics, verdict
+from bert.reporting.comparison import verdict
 from bert.runtime.distributed import Group
 from bert.samples.collation import MicroBatch
-from bert.search.ranking import cosines, found
+from bert.search.ranking import cosines
 from bert.search.words import WordIndex
 from bert.tokenization.library import text_tokenizer
 from bert.training.interruption import beat
-from bert.vectors.mined_files import with_negatives
+from bert.vectors.hybrid import HeldOutSearch
+from bert.vectors.measures import figures_of, scored, searched
 from bert.vectors.pairs import (
-    LABELLED,
-    LATER,
     NEIGHBOURS,
     SAME_TEXT,
     SCORED,
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 
 _REMEDY = "More --hours, more pairs or a better --model may help"
 _ENOUGH_NEIGHBOURS = 5_000
-_LEAST_SCORED, _MOST_SCORED = 20, 1_000  # queries
 _TEXTS_AT_ONCE = 256  # that the model of --compare encodes, after which the watchdog is told
 
 
@@ -128,6 +126,10 @@ class VectorTask(FineTuningTask):
         self._tokenizer = text_tokenizer(self.vocabulary, data.normalization())
         self.notes: list[str] = []
         self._held_out: "pd.DataFrame | None" = None
+        self._search: HeldOutSearch | None = None
+        self._hybrid_weight: float | None = None  # a training fits it at its end
+        if not run.do_train and (form := usage_of_the_weights(config.initialization).vectors):
+            self._hybrid_weight = form.hybrid_weight
         if run.do_eval and data.eval_file is not None:
             self._held_out = self.read(Part("held_out", data.eval_file))
             if (self._held_out.kind == SCORED).all():
@@ -146,8 +148,6 @@ class VectorTask(FineTuningTask):
                     self.notes.append("not used: held_out_fraction, as nothing is held out beside --eval")
                 pairs = without(pairs, self._held_out, self.notes)
             self.training = self._with_fewer_neighbours(pairs)
-            if data.negatives_file is not None:
-                self.training = with_negatives(self.training, data.negatives_file, self.notes)
         self._compared = load_model(data.compare, "encoder") if data.compare else None  # refused now
         if run.do_eval:
             self.evaluated = [Part("held_out", Path(str(data.eval_file or self.training_file)))]
@@ -172,7 +172,8 @@ class VectorTask(FineTuningTask):
         return replace(own, temperature=config.data.temperature, dimensions=form.dimensions)
 
     def usage(self) -> Usage:
-        return Usage("vectors", self._config.data.max_seq_length, vectors=self._form)
+        form = replace(self._form, hybrid_weight=self._hybrid_weight)
+        return Usage("vectors", self._config.data.max_seq_length, vectors=form)
 
     def read(self, part: Part) -> "pd.DataFrame":
         if part.name == "held_out" and self._held_out is not None:
@@ -227,20 +228,20 @@ class VectorTask(FineTuningTask):
             metrics |= {f"eval_{metric}{name}": value for metric, value in figures(np.arange(len(queries))).items()}
         return metrics
 
+    def details(self, part: Part, features: Features, predictions: np.ndarray, *, fits: bool) -> None:
+        """Fit the weight of a hybrid ranking on the held-out queries, which the model keeps."""
+        search = self._held_out_search(features.examples)
+        if fits and search is not None:
+            self._hybrid_weight = search.fitted_weight(predictions)
+
     def baseline(self, features: Features, predictions: np.ndarray) -> dict[str, Any]:
-        """The scores of BM25 and of the model of --compare on the same queries, each with a verdict on this model."""
+        """The scores of BM25, the model of --compare and the hybrid ranking on the same queries, with verdicts."""
         pairs, queries = features.examples, scored(features.examples)
-        texts, number = (queries["query"].tolist(), searched(pairs).passage.tolist()), len(queries)
-        beat("evaluating BM25")
-        words = WordIndex(texts[1]).score_matrix(texts[0])
+        number, search = len(queries), self._held_out_search(pairs)
+        words = WordIndex(searched(pairs).passage).score_matrix(queries["query"]) if search is None else search.words
         others = {"bm25": np.where(words > 0, words, -np.inf)}
         if self._compared is not None:
-            vectors = list[np.ndarray]()
-            for kind, each in zip(("query", "passage"), texts, strict=True):
-                for first in range(0, len(each), _TEXTS_AT_ONCE):
-                    beat("evaluating the model of --compare")
-                    vectors.append(self._compared.encode(each[first : first + _TEXTS_AT_ONCE], kind))
-            others["compared"] = cosines(np.concatenate(vectors), number)
+            others["compared"] = self._cosines_of_compared(queries["query"].tolist(), searched(pairs).passage.tolist())
         ours, *theirs = (
             figures_of(scores, queries, pairs) for scores in (cosines(predictions, number), *others.values())
         )
@@ -250,61 +251,28 @@ class VectorTask(FineTuningTask):
             figures |= {f"eval_{name}_{metric}": value for metric, value in each(np.arange(number)).items()}
             title = "BM25" if name == "bm25" else str(self._config.data.compare)
             sentences.append(verdict(title, ours, each, number, unit=unit, remedy=_REMEDY))
+        if search is not None:
+            beat("evaluating the hybrid ranking")
+            metrics, sentence = search.compare(predictions, self._hybrid_weight, self._config.run.do_train)
+            figures, sentences = figures | metrics, [*sentences, sentence]
         return figures | {"verdict": " ".join(sentences)}
+
+    def _held_out_search(self, pairs: "pd.DataFrame") -> HeldOutSearch | None:
+        """Made once, as BM25's scores are the same for all weights of the model."""
+        if self._search is None:
+            beat("evaluating BM25")
+            self._search = HeldOutSearch.of(pairs)
+        return self._search
+
+    def _cosines_of_compared(self, *texts: list[str]) -> np.ndarray:
+        """The cosines [q, p] of queries and passages by the model of --compare."""
+        assert self._compared is not None
+        vectors = list[np.ndarray]()
+        for kind, each in zip(("query", "passage"), texts, strict=True):
+            for first in range(0, len(each), _TEXTS_AT_ONCE):
+                beat("evaluating the model of --compare")
+                vectors.append(self._compared.encode(each[first : first + _TEXTS_AT_ONCE], kind))
+        return cosines(np.concatenate(vectors), len(texts[0]))
 
     def render(self, part: Part, features: Features, predictions: np.ndarray) -> Sequence[bytes]:
         return ()
-
-
-def figures_of(scores: np.ndarray, queries: "pd.DataFrame", pairs: "pd.DataFrame") -> Metrics:
-    """The metrics of some queries: of a search, or the correlation with given scores.
-
-    A passage is relevant to a query if a pair has both, or a text nearly equal to it; of texts with a class, those of
-    the query's class are. A query that is a passage, of the pair before it or as a text of a class, does not find
-    itself.
-
-    Args:
-        scores: float [q, p].
-        queries: [q], the `scored` rows of the pairs.
-        pairs: all of them; their `searched` rows are the p passages.
-    """
-    import pandas as pd
-
-    if (queries.kind == SCORED).all():
-        pairs, wanted = np.nan_to_num(np.diagonal(scores), neginf=0.0), pd.to_numeric(queries.value).to_numpy()
-        return lambda rows: {"spearman": np.nan_to_num(METRICS["spearman"](pairs[rows], wanted[rows]))}
-    values = found(scores, *relevance(queries, pairs))
-    return lambda rows: {name: float(each[rows].mean()) for name, each in values.items()}
-
-
-def relevance(queries: "pd.DataFrame", pairs: "pd.DataFrame") -> tuple[np.ndarray, np.ndarray]:
-    """(relevant, itself), bool [q, p] each: whether a passage answers a query, and whether it equals the query.
-
-    Args:
-        queries, pairs: as of `figures_of`.
-    """
-    import pandas as pd
-
-    passages = searched(pairs)
-    itself = queries.plain_query.to_numpy()[:, None] == passages.plain_passage.to_numpy()
-    if (pairs.kind == LABELLED).all():
-        return queries.group.to_numpy()[:, None] == passages.group.to_numpy(), itself
-    codes = pd.Index(queries.plain_query).get_indexer(pairs.plain_query)  # -1: not among the scored ones
-    given, number = pairs.alike.to_numpy(), int(pairs.alike.max()) + 1
-    keys = relevant_keys(codes[codes >= 0], given[codes >= 0], number)
-    return are_relevant(keys, np.arange(len(queries)), passages.alike.to_numpy(), number), itself
-
-
-def scored(pairs: "pd.DataFrame") -> "pd.DataFrame":
-    """The pairs whose queries are searched for, each query once: at most 1,000 rows, titles and questions, if there are
-    enough. Of pairs with a score: all, up to as many."""
-    if (pairs.kind == SCORED).all():
-        return pairs.head(_MOST_SCORED)
-    queries = pairs[pairs.kind != SAME_TEXT].drop_duplicates("plain_query")
-    answers = queries[~queries.kind.isin([LATER, NEIGHBOURS])]
-    return (answers if len(answers) >= _LEAST_SCORED else queries).head(_MOST_SCORED)
-
-
-def searched(pairs: "pd.DataFrame") -> "pd.DataFrame":
-    """The pairs whose passages are searched among: the first of nearly equal ones; of classes or scores all."""
-    return pairs if pairs.kind.isin([LABELLED, SCORED]).all() else pairs.drop_duplicates("alike")

@@ -186,11 +186,33 @@ def test_shards_are_asked_for_once_on_the_first_node(tmp_path, monkeypatch, caps
     for question in (["--dry-run"], ["--show-config"], ["--plan", "--hardware", "2x8xA100-80GB"]):
         assert slurm.prepare([*words, *question], {"SLURM_JOB_ID": "1"}) == 0  # the training command answers
     assert slurm.prepare(words, {"SLURM_JOB_ID": "2", "PREPROCESS": "never"}) == 0
-    assert len(asked) == 2
+    assert made == ["shards 1", "shards 2"]
     with pytest.raises(SystemExit) as stopped:
         slurm.prepare(words, {"SLURM_JOB_ID": "2", "PREPROCESS": "sometimes"})
     assert stopped.value.code == 2
     assert "PREPROCESS=sometimes must be one of auto, only, never" in capsys.readouterr().err
+
+
+def test_a_dry_run_of_the_preparation_names_the_shards_that_are_missing(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(ranks, "num_gpus", lambda: 8)
+    words = ["--config", "base", "--num-gpus", "8", "--output-dir", str(tmp_path), "--dry-run"]
+    assert slurm.prepare(words, {}) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("prepare: checks the settings, then makes the missing data:\n1. fetching the vocabulary\n")
+    assert "2. making the shards of phase1 from /data/wikipedia/source" in shown
+    assert "4. making the shards of phase2" in shown
+    (vocabulary := tmp_path / "vocab.txt").touch()
+    words += ["--vocab-file", str(vocabulary)]
+    for phase in (1, 2):
+        shards = tmp_path / f"phase{phase}"
+        shards.mkdir()
+        (shards / "part.parquet").touch()
+        words += [f"--phase{phase}-input-dir", str(shards)]
+    assert slurm.prepare(words, {}) == 0
+    assert capsys.readouterr().out == "prepare: checks the settings; no data are missing before the training\n"
+    assert slurm.prepare(words, {"PREPROCESS": "never"}) == 0
+    assert capsys.readouterr().out == "prepare: checks the settings; PREPROCESS=never, so no shards are made\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"vocab.txt", "phase1", "phase2"}
 
 
 def test_a_job_without_its_gpus_ends_before_shards_are_made(tmp_path, monkeypatch, capsys):

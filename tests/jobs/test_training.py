@@ -16,7 +16,7 @@ from bert.jobs.job import Execution, Job
 from bert.jobs.record import JobRecord
 from bert.jobs.training import Train, trainings
 from bert.launching.ranks import Ranks
-from tests.support.jobs import StandInRunner
+from tests.support.jobs import StandInRunner, StandInStep
 
 
 class Place:
@@ -165,3 +165,15 @@ def test_the_phases_of_a_preset_share_the_time_by_their_work(tmp_path):
     one, two = trainings(job_of(plan))
     tokens = (7038 * 65_536 * 128) / (1563 * 32_768 * 512)
     assert 0.7 * tokens < one.share / two.share < tokens
+
+
+def test_data_that_are_to_be_made_take_what_their_step_expects(place, monkeypatch):
+    """Of 1,800 s the mining of the second training is expected to take 100, and 8 are kept for each training."""
+    mining = StandInStep("mining", place.folder, [])
+    monkeypatch.setattr(StandInStep, "expected_seconds", lambda step, execution: 100.0)
+    execution = place.execution(hours=0.5, shares=(1.0, 1.0))
+    one, two = execution.job.steps
+    execution.job = replace(execution.job, steps=(one, replace(two, data=(mining,))))
+    assert one.seconds(execution) == pytest.approx((1800 - 8 - 8 - 100) / 2)
+    mining.product.touch()
+    assert one.seconds(execution) == pytest.approx((1800 - 8 - 8) / 2)

@@ -75,7 +75,7 @@ def test_an_interrupted_run_names_the_reason_and_the_step(tmp_path, saved, capsy
     assert found.err == f"interrupted (Ctrl-C){': saved step 22' if saved else ''}; the same command resumes\n"
     action = "continuing" if saved else "starting"  # the ranks name the step, which they verify
     assert " ".join(found.out.split()).startswith(
-        f"glue-custom: {action} with 2 ranks (processes) on the CPU, results in {config.log_dir()}; Ctrl-C "
+        f"labels: {action} with 2 ranks (processes) on the CPU, results in {config.log_dir()}; Ctrl-C "
     )
 
 

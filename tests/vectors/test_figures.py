@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bert import REPOSITORY
 from bert.labels.metrics import METRICS
+from bert.vectors.measures import figures_of, scored, searched
 from bert.vectors.pairs import cleaned, table_pairs
-from bert.vectors.task import figures_of, scored, searched
 from data.text.encodings import DETECTED
 from tests.references.search import search_figures
 from tests.support import oracle_retrieval

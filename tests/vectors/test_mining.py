@@ -7,10 +7,10 @@ import pytest
 
 from bert.search.words import WordIndex
 from bert.vectors import mining
+from bert.vectors.measures import searched
 from bert.vectors.mining import different_queries, mine
 from bert.vectors.mining_rule import MiningRule
 from bert.vectors.pairs import cleaned
-from bert.vectors.task import searched
 from tests.references.mining import mined
 
 WIDTH = 5
@@ -52,11 +52,11 @@ def hash_of(word: str) -> int:
     return int.from_bytes(word.encode()[:12], "little")
 
 
-@pytest.mark.parametrize("block", [3, 128])
+@pytest.mark.parametrize(("block", "depth"), [(3, 7), (128, 60)])
 @pytest.mark.parametrize("sources", [("model",), ("words",), ("model", "words")])
-def test_negatives_equal_those_by_the_definition(monkeypatch, block, sources):
+def test_negatives_equal_those_by_the_definition(monkeypatch, block, depth, sources):
     monkeypatch.setattr(mining, "_QUERIES", block)
-    pairs, rule = frame_of(rows()), MiningRule(number=3, share=0.9, depth=7, sources=sources)
+    pairs, rule = frame_of(rows()), MiningRule(number=3, share=0.9, depth=depth, sources=sources)
     passages, queries = searched(pairs), different_queries(pairs)
     texts = [*queries, *passages.passage]
     index, vectors = WordIndex(passages.passage), vectors_of(texts)
@@ -70,7 +70,7 @@ def test_negatives_equal_those_by_the_definition(monkeypatch, block, sources):
         {query: index.scores(query).tolist() for query in queries},
         number=3,
         share=0.9,
-        depth=7,
+        depth=depth,
         sources=sources,
     )
     assert result.negatives == [negatives for negatives, _ in expected]

@@ -1,6 +1,7 @@
 """Pairs of text and of tables, what is left out and why, their batches on ranks, and the figures of a search."""
 
 import json
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,8 +13,9 @@ from bert.conversion.usage import VectorForm
 from bert.search.ranking import cosines, found
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.tokenization.wordpiece import WordPieceTokenizer
+from bert.vectors.measures import figures_of
 from bert.vectors.pairs import cleaned, divided, document_pairs, relevant_keys, table_pairs, text_pairs, without
-from bert.vectors.task import PairLoader, PairTable, VectorTask, figures_of
+from bert.vectors.task import PairLoader, PairTable, VectorTask
 from data.text.encodings import DETECTED
 
 KANJI = "木を読む前に錠を取るので木は長い文になりそして終わる"
@@ -430,9 +432,13 @@ FORM = VectorForm(query_prefix="q ", passage_prefix="p ", dimensions=(2,))
 def task_of(**attributes) -> SimpleNamespace:
     """What the methods of a task read, without a configuration and a network."""
     data = SimpleNamespace(max_seq_length=5, compare=None)
-    config = SimpleNamespace(data=data, run=SimpleNamespace(seed=7))
+    config = SimpleNamespace(data=data, run=SimpleNamespace(seed=7, do_train=True))
     form = {"_form": FORM, "_tokenizer": WordPieceTokenizer(VOCABULARY), "_config": config, "_compared": None}
-    return SimpleNamespace(**form, best_metric="eval_ndcg_at_10", notes=[], **attributes)
+    of_hybrid = {"_search": None, "_hybrid_weight": None}
+    task = SimpleNamespace(**form, **of_hybrid, best_metric="eval_ndcg_at_10", notes=[], **attributes)
+    for name in ("_held_out_search", "_cosines_of_compared"):
+        setattr(task, name, partial(getattr(VectorTask, name), task))
+    return task
 
 
 def frame_of(*rows: tuple, kind="rows of the table") -> pd.DataFrame:
@@ -488,7 +494,7 @@ def test_the_verdict_is_on_the_same_queries_beside_bm25_and_another_model():
     found = VectorTask.baseline(task, features, vectors)
     assert encoded == [(8, "query"), (8, "passage")]
     assert found["eval_bm25_recall_at_1"] == found["eval_compared_recall_at_1"] == 1
-    first, second = found["verdict"].split("This model")[1:]
+    first, second = found["verdict"].partition(" The hybrid ranking")[0].split("This model")[1:]
     assert first.startswith(" is worse than BM25 on 8 queries: recall at 1 0.000 against 1.000")
     assert second.startswith(" is worse than other on 8 queries: recall at 1 0.000 against 1.000")
     assert "More --hours, more pairs or a better --model may help" in first

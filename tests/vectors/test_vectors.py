@@ -45,9 +45,11 @@ def test_a_resumed_training_is_the_same_and_finds_more_than_words(weights, tmp_p
     assert run(tmp_path / "parts", resumed)["eval_ndcg_at_10"] == whole["eval_ndcg_at_10"]
     folders = [next((tmp_path / name / "out").rglob("vectors/60")) for name in ("whole", "parts")]
     tiny.assert_identical(*(load_file(next(folder.glob("*.safetensors"))) for folder in folders))
-    assert read_usage(folders[0]).vectors == VectorForm(query_prefix="q:", dimensions=(16,))
+    assert read_usage(folders[0]).vectors == VectorForm(query_prefix="q:", dimensions=(16,), hybrid_weight=0.5)
     assert whole["eval_recall_at_10"] > 0.3 + whole["initial_eval_recall_at_10"]
     assert whole["eval_bm25_recall_at_10"] == 0 and "is better than BM25 on" in whole["verdict"]
+    assert (whole["eval_hybrid_recall_at_10"], whole["eval_hybrid_weight"]) == (whole["eval_recall_at_10"], 0.5)
+    assert "fitted on one half of the queries for the other half" in whole["verdict"]
     (tmp_path / "others.csv").write_text(f"query,passage\n{WORDS[0]},{WORDS[1]}\n{WORDS[2]},{WORDS[3]}\n")
     beside = f"{training} --eval {tmp_path}/others.csv --held-out-fraction 0.2 --steps-this-run 1"
     run(tmp_path / "beside", beside)
@@ -60,6 +62,7 @@ def test_a_resumed_training_is_the_same_and_finds_more_than_words(weights, tmp_p
     assert alone["eval_compared_recall_at_10"] == alone["eval_recall_at_10"]
     assert lived.count("evaluating the model of --compare") == 6  # 240 queries and 240 passages
     assert alone["eval_bm25_recall_at_10"] == 0 and "is better than BM25 on" in alone["verdict"]
+    assert "(50% vectors, 50% BM25, as the training of this model fitted it)" in alone["verdict"]
 
 
 def test_what_cannot_be_used_is_refused_before_the_training(weights, tmp_path):  # noqa: F811

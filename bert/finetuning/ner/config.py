@@ -106,7 +106,7 @@ class TaggedDataSettings(TaskDataSettings):
 
 
 class TaggingConfig(FineTuningConfig):
-    """The settings of a training that finds named entities, or other spans of words."""
+    """Settings of a training that finds named entities or other spans of words."""
 
     data: TaggedDataSettings
 
@@ -114,7 +114,7 @@ class TaggingConfig(FineTuningConfig):
         return "ner"
 
     def check_files(self) -> None:
-        """Refuse also an evaluation and a prediction that would write one file: both are named by their source."""
+        """Also refuse an evaluation and a prediction whose results would have one file name."""
         super().check_files()
         first, second = self.data.eval_file, self.data.predict_file
         if not (self.run.do_eval and self.run.do_predict) or first is None or second is None:
@@ -127,7 +127,7 @@ class TaggingConfig(FineTuningConfig):
 
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings implied by the weights, to train also by the sentences; without training, by that of the weights."""
+    """Settings implied by the weights, and for a training also by the number of sentences."""
     modes = modes_of_files(values)
     implied, usage = modes | implied_settings(values), usage_in_training({**modes, **values}, "ner")
     implied |= implied_decoding({**implied, **values}, usage)

@@ -29,7 +29,7 @@ _SAMPLED_LINES = 10_000  # by which the columns of a file are recognised
 
 @dataclass(frozen=True)
 class TaggedText:
-    """n words and s sentences of a file."""
+    """The n words and s sentences of a file."""
 
     lines: list[str]  # without line ends
     line_numbers: "np.ndarray"  # int64 [n], index of each word's line in `lines`
@@ -37,13 +37,13 @@ class TaggedText:
     sentence_offsets: "np.ndarray"  # int64 [s + 1]; sentence i is words[sentence_offsets[i]:sentence_offsets[i + 1]]
     document_of_sentence: "np.ndarray"  # int64 [s], ascending from 0
     spans: list[Span] | None  # the entities; None for a file without tags
-    scheme: Scheme  # the tag scheme of the file; without tags, the one to write
+    scheme: Scheme  # tag scheme of the file, or the scheme to write if it has no tags
     warnings: Sequence[str] = ()
-    comments: int = 0  # lines
-    not_words: Sequence[int] = ()  # lines of CoNLL-U that are ranges or empty nodes
+    comments: int = 0  # number of comment lines
+    not_words: Sequence[int] = ()  # number of CoNLL-U lines that are ranges or empty nodes
 
     def __len__(self) -> int:
-        """The number of sentences."""
+        """Number of sentences."""
         return len(self.sentence_offsets) - 1
 
     def sentences(self) -> list[list[str]]:
@@ -54,7 +54,7 @@ class TaggedText:
         return write_tags(spans, len(self.words), scheme, self.sentence_offsets[:-1].tolist())
 
     def document_bounds(self) -> "tuple[np.ndarray, np.ndarray]":
-        """int64 [s] each: the first word of the document of every sentence, and the end (exclusive)."""
+        """First word and end (exclusive) of the document of every sentence, each int64 [s]."""
         import numpy as np
 
         first = np.searchsorted(self.document_of_sentence, self.document_of_sentence, "left")
@@ -64,7 +64,7 @@ class TaggedText:
 
 @dataclass(frozen=True)
 class ConllFormat:
-    """The columns of a file, counted from 0, or from the end if negative; `tagged`: whether its tags are read."""
+    """Columns of a file, counted from 0 or, if negative, from the end; `tagged`: whether tags are read."""
 
     word_column: int = 0
     tag_column: int = -1
@@ -74,12 +74,12 @@ class ConllFormat:
 
 
 def read_tagged_text(path: Path, layout: ConllFormat = ConllFormat(), types: Sequence[str] | None = None) -> TaggedText:
-    """Read the words, sentences, documents and entities of a file; `types` are the valid ones, None: any."""
+    """Read words, sentences, documents and entities of a file; `types` are the valid entity types, None: any."""
     return next(tagged_windows(path, layout, types=types))
 
 
 def count_sentences(path: Path, decoding: Decoding) -> int:
-    """Count the sentences as blocks of lines. A comment that stands alone counts as well."""
+    """Count the sentences as blocks of lines. A block of comments counts too."""
     are_words = (bool(line.strip()) and not line.startswith(DOCUMENT_START) for line in text_lines(path, decoding, []))
     return sum(is_word for is_word, _ in groupby(are_words))
 
@@ -92,7 +92,7 @@ def tagged_windows(
     whole_documents: bool = False,
     types: Sequence[str] | None = None,
 ) -> Iterator[TaggedText]:
-    """The sentences of a file, some at a time; the windows' lines are those of the file.
+    """Read the sentences of a file in parts; the line numbers are those of the whole file.
 
     Memory is bounded by the longest sentence; with `whole_documents`, by the longest document.
     """
@@ -140,12 +140,12 @@ def tagged_windows(
 
 
 class _FileLayout(NamedTuple):
-    """How most words of a file are written."""
+    """How most lines of a file are divided into columns."""
 
-    by_tabs: bool  # tabs alone separate columns
-    width: int  # columns
-    example: int  # number of the first such line
-    layout: ConllFormat  # with the columns of CoNLL-U, if it is that
+    by_tabs: bool  # whether columns are separated by tabs only
+    width: int  # number of columns
+    example: int  # number of the first line with this layout
+    layout: ConllFormat  # columns of CoNLL-U, if the file is in this format
     is_conllu: bool = False
 
 
@@ -156,7 +156,7 @@ def _columns(line: str, by_tabs: bool) -> list[str]:
 
 
 class _Sample:
-    """Counts of the first lines of a file, split at tabs alone or at spaces too."""
+    """Counts over the first lines of a file, split at tabs only or also at spaces."""
 
     def __init__(self, by_tabs: bool) -> None:
         self.by_tabs = by_tabs
@@ -165,7 +165,7 @@ class _Sample:
         self.number = self.other = ""  # examples of a word column and of the last column
 
     def add(self, number: int, line: str, is_first: bool, layout: ConllFormat) -> None:
-        """Count a line; is_first: of a sentence."""
+        """Count a line; `is_first`: it begins a sentence."""
         columns = _columns(line, self.by_tabs)
         self.widths[len(columns)] += 1
         self.examples.setdefault(len(columns), number)
@@ -181,12 +181,12 @@ class _Sample:
             self.other = self.other or value
 
     def are_numbered(self) -> bool:
-        """Whether the first column has the numbers of the words of each sentence."""
+        """Whether the first column numbers the words of each sentence."""
         return conllu.are_mostly(self.numbers, self.words) and conllu.are_mostly(self.first_numbers, self.sentences)
 
 
 def _layout_of(path: Path, layout: ConllFormat) -> _FileLayout:
-    """Tabs alone separate columns unless fewer lines would then have equally many.
+    """The layout of a file: separated by tabs only, unless fewer lines would then have equally many columns.
 
     Raises:
         ValueError: the column of words holds numbers, or a file in CoNLL-U has no tags.
@@ -209,7 +209,7 @@ def _layout_of(path: Path, layout: ConllFormat) -> _FileLayout:
 
 
 def _with_columns(path: Path, form: _FileLayout, sample: _Sample, names: Sequence[str]) -> _FileLayout:
-    """The form with the columns of CoNLL-U, if the file is that."""
+    """The format with the columns of CoNLL-U, if the file is in CoNLL-U."""
     layout = form.layout
     is_of_numbers = layout.word_column in (0, -form.width) and conllu.are_mostly(sample.numbers, sample.words)
     columns = conllu.columns_of(names, form.width) if sample.are_numbered() else None
@@ -237,14 +237,14 @@ def _with_columns(path: Path, form: _FileLayout, sample: _Sample, names: Sequenc
 
 @dataclass
 class _Window:
-    """Lines of a file that are read: those behind its first `skipped` ones."""
+    """A part of a file's lines; its first `skipped` lines were read before."""
 
     skipped: int = 0
     lines: list[str] = field(default_factory=list)
-    rows: list[list[str]] = field(default_factory=list)  # columns of every word
-    numbers: list[int] = field(default_factory=list)  # its line in `lines`
-    starts: list[int] = field(default_factory=list)  # first word of every sentence
-    documents: list[int] = field(default_factory=list)  # its document
+    rows: list[list[str]] = field(default_factory=list)  # the columns of every word
+    numbers: list[int] = field(default_factory=list)  # the index of every word's line in `lines`
+    starts: list[int] = field(default_factory=list)  # the first word of every sentence
+    documents: list[int] = field(default_factory=list)  # the document of every sentence
     characters: int = 0
     comments: int = 0
     not_words: list[int] = field(default_factory=list)
@@ -292,7 +292,7 @@ class _Window:
         return [row[column] for row in self.rows]
 
     def _check_tags(self, path: Path, tags: list[str], types: Sequence[str] | None) -> None:
-        """Raise a ValueError for the first invalid tag or unknown type."""
+        """Raise ValueError for the first invalid tag or unknown type."""
         for tag in dict.fromkeys(tags):
             problem = ""
             try:
@@ -305,12 +305,12 @@ class _Window:
                 raise ValueError(f"{path}:{self._line(tags.index(tag))}: {problem}")
 
     def _line(self, word: int) -> int:
-        """The number of a word's line in the file."""
+        """Line number of a word in the file."""
         return self.skipped + self.numbers[word] + 1
 
 
 def predicted_lines(text: TaggedText, spans: Sequence[Span]) -> bytes:
-    """The lines of a text with the predicted tag, in its scheme, as an additional column.
+    """Lines of a text with an additional column of predicted tags, in the text's scheme.
 
     For a tagged text, the last two columns are the input of the CoNLL scorers.
     """

@@ -1,4 +1,4 @@
-"""Make windows of tokens from tagged words. A word's tag is predicted at its first word piece."""
+"""Makes windows of tokens from tagged words. A word's tag is predicted at its first word piece."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ def token_features(
     document_context: bool = False,
     overlap: int | None = None,
 ) -> tuple[TaggedFeatures, dict[str, int]]:
-    """One window [CLS] ... [SEP] for every sentence, several for a sentence that does not fit.
+    """One window [CLS] ... [SEP] for every sentence, several for a long sentence.
 
     Every word is predicted in exactly one window. The windows of a long sentence overlap, so that each word is
     predicted where it has context on both sides.
@@ -62,7 +62,7 @@ def token_features(
 
 
 def _pieces(tokenizer: TextTokenizer, text: TaggedText, limit: int) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
-    """The pieces of all words, int64 [words + 1] offsets, and counts; every word has 1 to `limit` pieces."""
+    """The word pieces of all words, offsets int64 [words + 1], and counts; every word has 1 to `limit` pieces."""
     ids, offsets = tokenizer.encode_words(text.words)
     lengths = np.diff(offsets)
     num_pieces = np.clip(lengths, 1, limit)
@@ -76,7 +76,7 @@ def _pieces(tokenizer: TextTokenizer, text: TaggedText, limit: int) -> tuple[np.
 def _owned_words(
     text: TaggedText, starts: np.ndarray, limit: int, overlap: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """int64 [windows] each: a window predicts the words [first, after) of the sentence [low, high)."""
+    """For each window, the words [first, after) that it predicts of sentence [low, high): int64 [windows] each."""
     low, high = text.sentence_offsets[:-1], text.sentence_offsets[1:]
     rows = []
     for begin, end in zip(low.tolist(), high.tolist(), strict=True):
@@ -95,7 +95,7 @@ def _owned_words(
 def _with_context(
     starts: np.ndarray, first: np.ndarray, after: np.ndarray, low: np.ndarray, high: np.ndarray, limit: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The words [left, right) that each window contains: its own and as many neighbours as fit, evenly if possible."""
+    """The words [left, right) in each window: its own, and as many neighbours as fit, evenly on both sides."""
     budget = limit - (starts[after] - starts[first])
     before, behind = starts[first] - starts[low], starts[high] - starts[after]
     before = np.minimum(before, np.maximum(budget // 2, budget - behind))

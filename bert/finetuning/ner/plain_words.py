@@ -1,4 +1,4 @@
-"""Cuts plain text into words as the words of a training were cut, and writes tagged words as plain text.
+"""Splits plain text into words in the way of the training data, and joins tagged words to plain text.
 
 Text is cut at white space, and each part of it into pieces: a run of letters and digits, or one other character. The
 rules, learned from a training's words, say whether a word goes on between two pieces, by the kinds of the pieces around
@@ -57,8 +57,7 @@ def _words(text: str, rules: Mapping[str, bool]) -> Iterator[Place]:
 
 
 def _parts(text: str) -> Iterator[tuple[list[str], list[Place]]]:
-    """The pieces between white space, and what rules know of them: w for letters, 9 for digits, other characters and
-    short endings ('s, 'll) themselves."""
+    """The parts of a text between white space and their kinds: w for letters, 9 for digits, others as they are."""
     kinds, part = list[str](), list[Place]()
     for match in _PIECES.finditer(text):
         if part and part[-1][1] != match.start():
@@ -72,13 +71,13 @@ def _parts(text: str) -> Iterator[tuple[list[str], list[Place]]]:
 
 
 def _contexts(kinds: Sequence[str], first: int, number: int) -> tuple[str, str]:
-    """What decides whether the word from piece `first` on goes on behind piece `number`: of four pieces, of three."""
+    """The two contexts (four pieces, three pieces) that decide whether a word continues after piece `number`."""
     around = [kinds[number - 1] if number > first else "", *kinds[number : number + 3], "", ""][:4]  # "": none, an end
     return " ".join(around), " ".join(around[:3])
 
 
 def learn_rules(sentences: Sequence[Sequence[str]]) -> dict[str, bool]:
-    """By which most of the words of tagged sentences are cut: a context -> whether a word goes on there."""
+    """Learn how tagged sentences split words: context -> whether the word continues there."""
     inside = {character for sentence in sentences for word in sentence for character in word[1:-1]}
     marks = {word for sentence in sentences for word in sentence if len(word) == 1 and not word.isalnum()}
     votes = Counter[str]()
@@ -93,7 +92,7 @@ def learn_rules(sentences: Sequence[Sequence[str]]) -> dict[str, bool]:
 
 
 def rejoined(words: Sequence[str], glued: Container[str] = ()) -> tuple[str, list[Place]]:
-    """Words as a writer puts them together, and their places: without a space before a comma, around `glued` ..."""
+    """Join words as a writer would, without a space before a comma or around `glued`; also returns their places."""
     text, spans, quotes, is_open = "", list[Place](), Counter[str](), True
     for word in words:
         joins = len(text) > 0 and _UNSPACED.match(text[-1]) and _UNSPACED.match(word)
@@ -107,7 +106,7 @@ def rejoined(words: Sequence[str], glued: Container[str] = ()) -> tuple[str, lis
 
 
 def cut_at_spaces(text: TaggedText) -> TaggedText:
-    """The tagged text with words such as "New York" as two, as plain text has them."""
+    """Split words that contain a space, such as "New York", as plain text has them."""
     parts = [[*filter(None, word.split(" "))] or [word] for word in text.words]
     first = np.concatenate([[0], np.cumsum([*map(len, parts)])])
     spans = [Span(span.type, int(first[span.start]), int(first[span.stop])) for span in text.spans or ()]
@@ -122,7 +121,7 @@ def in_characters(spans: Iterable[Span], places: Sequence[Place]) -> list[Span]:
 def as_plain_text(
     text: TaggedText, rules: Mapping[str, bool] | None, segmenter: str | None = None
 ) -> tuple[TaggedText, list[Place], list[Span]]:
-    """Join the words of tagged sentences as a writer would, and cut the result into words as plain text is cut.
+    """Join the words of tagged sentences as a writer would, and split the text again as plain text is split.
 
     Returns:
         the new words, without tags; their places, and the entities, in characters of all sentences one after the other.

@@ -1,4 +1,4 @@
-"""Convert between tags (IOB1, IOB2, IOBES) and spans, and compute the span F1 of named-entity recognition.
+"""Converts between tags (IOB1, IOB2, IOBES) and spans, and computes the span F1 of named-entity recognition.
 
 A tag is O, or a prefix, a hyphen and a type. Tags of any scheme, and inconsistent tags as a model may predict them, are
 read by the rules of the CoNLL-2000 scorer, which seqeval also follows: a span ends where the type changes, before B and
@@ -41,7 +41,7 @@ def split_tag(tag: str) -> tuple[str, str]:
 
 
 def read_spans(tags: Sequence[str], sentence_starts: Iterable[int] = (0,)) -> list[Span]:
-    """The spans of a sequence of tags; spans end at the start of a sentence."""
+    """Entity spans of a sequence of tags; spans end at the start of a sentence."""
     starts = frozenset(sentence_starts)
     spans: list[Span] = []
     begin, previous, previous_type = -1, OUTSIDE, ""
@@ -60,7 +60,7 @@ def read_spans(tags: Sequence[str], sentence_starts: Iterable[int] = (0,)) -> li
 def write_tags(
     spans: Iterable[Span], num_words: int, scheme: Scheme, sentence_starts: Iterable[int] = (0,)
 ) -> list[str]:
-    """The tags of spans that do not overlap; the inverse of `read_spans`."""
+    """Tags of spans that do not overlap; the inverse of `read_spans`."""
     tags = [OUTSIDE] * num_words
     starts = frozenset(sentence_starts)
     previous = Span("", -1, -1)
@@ -81,7 +81,7 @@ def write_tags(
 def detect_scheme(
     tags: Sequence[str], sentence_starts: Sequence[int], schemes: Sequence[Scheme] = SCHEMES
 ) -> tuple[Scheme, int]:
-    """The scheme that fits most tags (the first among equals), and the number of tags that do not fit it."""
+    """The tag scheme that fits most tags (the first of equals), and the number of tags that do not fit it."""
     spans = read_spans(tags, sentence_starts)
     normal = [tag if tag == OUTSIDE else "-".join(split_tag(tag)) for tag in tags]
     misfits: dict[Scheme, int] = {}

@@ -77,7 +77,7 @@ class TaggingTask(RunnableTask):
         return self._evaluated
 
     def _read(self, path: Path, types: tuple[str, ...] | None) -> TaggedText:
-        """A tagged file; `types` are the valid ones, None: any."""
+        """Read a tagged file; `types` are the valid entity types, None: any."""
         text = read_tagged_text(path, self._config.data.layout(), types)
         self.notes = [*self.notes, *text.warnings]
         logger.info(
@@ -108,7 +108,7 @@ class TaggingTask(RunnableTask):
         return table, counts
 
     def describe(self, path: Path, counts: Mapping[str, int]) -> list[str]:
-        """What did not fit."""
+        """Describe truncated and divided sentences."""
         length = self._config.data.max_seq_length
         problems = {
             "split_sentences": f"sentences longer than --max-seq-length {length} are predicted in several windows",
@@ -132,7 +132,7 @@ class TaggingTask(RunnableTask):
         return {f"eval_{name}": value for name, value in score_spans(features.examples.spans, spans).items()}
 
     def baseline(self, features: Features, spans: list[Span]) -> dict[str, Any]:
-        """The most frequent tag of each word in training, `O` for others, beside the predicted entities."""
+        """Scores of a baseline: each word's most frequent training tag, `O` for unknown words."""
         import pandas as pd
 
         text, training, gold = features.examples, self.training, set(features.examples.spans)

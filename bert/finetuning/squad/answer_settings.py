@@ -1,4 +1,4 @@
-"""How questions become windows, and windows answers: settings that are kept beside fine-tuned weights."""
+"""Settings of windows and answers that are saved with fine-tuned weights."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ class ReaderSettings(NormalizationSettings):
         return self
 
     def file_content(self) -> str:
-        """The content of READER_FILE."""
+        """Content of the file READER_FILE."""
         parts = {"windows": _WINDOWS, "answers": _ANSWERS}
         content = {
             part: {_NAMES_IN_FILE.get(name, name): getattr(self, name) for name in names}
@@ -53,7 +53,7 @@ _ANSWERS = tuple(name for name in ReaderSettings.model_fields if name not in _WI
 
 
 def read_reader_settings(path: Path) -> ReaderSettings:
-    """Read a file written by `ReaderSettings.file_content`."""
+    """Read a file that `ReaderSettings.file_content` wrote."""
     try:
         content: dict[str, Any] = json_of(path.read_text(encoding="utf-8"))
         values = {**content["windows"], **content["answers"]}

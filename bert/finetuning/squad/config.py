@@ -1,4 +1,4 @@
-"""The settings of run_squad.py: files, windows, answers, and the settings kept beside fine-tuned weights."""
+"""The settings of run_squad.py: files, windows, answers, and the settings saved with fine-tuned weights."""
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -124,7 +124,7 @@ class SquadRunSettings(FineTuningRunSettings):
 
 
 class SquadConfig(FineTuningConfig):
-    """Question answering on SQuAD or files in its format."""
+    """Settings of question answering on SQuAD or files in its format."""
 
     data: SquadDataSettings
     run: SquadRunSettings
@@ -133,7 +133,7 @@ class SquadConfig(FineTuningConfig):
         return "squad"
 
     def decides_also(self) -> Collection[str]:
-        """The file that is predicted is also the one that chooses the best weights."""
+        """Also the predicted file, if it is the evaluation set that selects the best weights."""
         return ("classifier_pooling", *(("predict_file",) if self.run.do_eval else ()))
 
     def needed_files(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Read and check SQuAD's JSON files of questions about paragraphs (Rajpurkar et al., 2016; 2018).
+"""Reads and checks SQuAD's JSON files of questions about paragraphs (Rajpurkar et al., 2016; 2018).
 
     {"version": ..., "data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [
         {"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}], "is_impossible": false}]}]}]}
@@ -59,11 +59,11 @@ _FORM = TypeAdapter(_File)
 
 class Answer(NamedTuple):
     text: str
-    start: int  # characters (code points) before it in the context
+    start: int  # offset in the context, in characters (code points)
 
 
 class Question(NamedTuple):
-    """A question about contexts[context]. Without answers it is unanswerable or unlabelled."""
+    """A question about the paragraph contexts[context]. Without answers it is unanswerable or unlabelled."""
 
     id: str
     text: str
@@ -73,18 +73,18 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class SquadExamples:
-    """The paragraphs and questions of one file, in its order."""
+    """The paragraphs and questions of one file, in file order."""
 
     source: str
     contexts: tuple[str, ...]
     questions: tuple[Question, ...]
-    notes: Sequence[str] = ()  # what is unusual about the file
+    notes: Sequence[str] = ()  # remarks about the file
 
     def __len__(self) -> int:
         return len(self.questions)
 
     def windows(self, most: int, most_characters: int) -> Iterator["SquadExamples"]:
-        """The questions, some at a time, with their paragraphs."""
+        """Divide the questions into parts of limited size, with their paragraphs."""
         contexts: dict[int, int] = {}  # number of a context in the file -> in the window
         questions: list[Question] = []
         characters = 0
@@ -129,7 +129,7 @@ def read_squad(
 
 
 def _load(path: Path, decoding: Decoding, notes: list[str]) -> _File:
-    """The content of a file, or a ValueError with the place and the remedy."""
+    """Read a file; ValueError with the place and the remedy."""
     if not path.is_file():
         raise ValueError(
             f"{path} must be an existing SQuAD file; make it with `{shell_command('data.download_squad')}`, or "
@@ -164,9 +164,11 @@ def _load(path: Path, decoding: Decoding, notes: list[str]) -> _File:
 
 
 def _rows(text: str) -> list[Any] | None:
-    """Questions or paragraphs in a list, in JSON lines or below "data"; None if there are no such rows."""
+    """The questions or paragraphs of a list, of JSON lines or below "data"; None if there are none."""
     try:
         content = json.loads(text)
+        if isinstance(content, dict) and "data" not in content:  # a single line of JSON lines
+            content = [content]
     except (ValueError, RecursionError):
         content = []
         with suppress(ValueError, RecursionError):
@@ -176,7 +178,7 @@ def _rows(text: str) -> list[Any] | None:
 
 
 def _article(row: Any) -> Any:
-    """Turn a row into an article: a paragraph of simpletransformers, or a question of Hugging Face's `datasets`."""
+    """Turn a row of other libraries into an article: simpletransformers' paragraph, or a question of `datasets`."""
     if not isinstance(row, dict) or "context" not in row:
         return row
     if "qas" in row:
@@ -191,7 +193,7 @@ def _article(row: Any) -> Any:
 def _check_question(
     path: Path, place: _Place, entry: _Question, places: dict[str, _Place], version_2: bool, labelled: bool
 ) -> None:
-    """Raise ValueError for a question that contradicts itself, the version or `places`, the questions before it."""
+    """Raise ValueError for a question that contradicts itself or the version, or repeats an id in `places`."""
     identity, answers, is_impossible = entry["id"], entry.get("answers"), entry.get("is_impossible")
     problem = remedy = ""
     if not identity:
@@ -222,7 +224,7 @@ def _fail(path: Path, place: _Place, problem: str, remedy: str) -> NoReturn:
 
 
 def _place_text(place: _Place) -> str:
-    """("data", 0, "paragraphs", 2) -> "data.0.paragraphs.2"; () -> "the file"."""
+    """Name a place in the file: ("data", 0, "paragraphs", 2) -> "data.0.paragraphs.2"; () -> "the file"."""
     return ".".join(map(str, place)) or "the file"
 
 

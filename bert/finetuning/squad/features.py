@@ -1,4 +1,4 @@
-"""Make the windows [CLS] question [SEP] part of the paragraph [SEP] from questions about paragraphs.
+"""Makes windows [CLS] question [SEP] part of the paragraph [SEP] from questions about paragraphs.
 
 A paragraph that does not fit into one sequence is read in overlapping windows, each `doc_stride` tokens after the one
 before (Devlin et al., 2019). All steps are array operations over whole files, and a paragraph is tokenised once however
@@ -28,7 +28,7 @@ SKIPPED = ("empty_paragraph", "empty_question", "misplaced_answer", "answer_with
 
 @dataclass(frozen=True, kw_only=True)
 class SquadFeatures(FeatureTable):
-    """n windows for E questions about paragraphs of P tokens.
+    """Features of n windows, from E questions about paragraphs with P tokens.
 
     Attributes:
         labels: start_positions, end_positions: int32 [n], first and last token of the answer in the window; 0 ([CLS])
@@ -36,31 +36,31 @@ class SquadFeatures(FeatureTable):
         token_starts, token_ends: int32 [P], characters of the context that each paragraph token covers.
     """
 
-    first_lengths: np.ndarray  # int32 [n], tokens of [CLS] question [SEP]
+    first_lengths: np.ndarray  # int32 [n], number of tokens of [CLS] question [SEP]
     examples: np.ndarray  # int32 [n], index of the window's question in the file; ascending
-    paragraph_starts: np.ndarray  # int64 [n], index among the P tokens of the first paragraph token in the window
+    paragraph_starts: np.ndarray  # int64 [n], index (of P) of the window's first paragraph token
     token_starts: np.ndarray
     token_ends: np.ndarray
 
 
 @dataclass(frozen=True)
 class _Tokens:
-    """The tokens of a file's paragraphs and of its E questions."""
+    """Tokens of a file's paragraphs and of its E questions."""
 
     paragraphs: TokenizedTexts
     questions: TokenizedTexts
     context_of: np.ndarray  # int64 [E], index of the question's paragraph
-    query_lengths: np.ndarray  # int64 [E], tokens of the question that are kept
+    query_lengths: np.ndarray  # int64 [E], tokens of the question after truncation
 
     def paragraph_lengths(self) -> np.ndarray:
-        """int64 [E]: tokens of each question's paragraph."""
+        """Number of tokens of each question's paragraph, int64 [E]."""
         return self.paragraphs.lengths()[self.context_of]
 
 
 def build_features(
     examples: SquadExamples, vocabulary: Vocabulary, settings: ReaderSettings, training: bool
 ) -> tuple[SquadFeatures, dict[str, int]]:
-    """The windows of every question, and counts; `windows_without_answer`, of answerable questions, teach [CLS].
+    """Windows of every question, and counts. `windows_without_answer` of answerable questions predict [CLS].
 
     Args:
         training: give windows the position of the question's first answer, and skip and count questions that cannot be
@@ -114,14 +114,14 @@ _NO_ANSWER, _SKIPPED = -1, -2  # instead of a span's first token
 
 
 def _with_shortest_answers(examples: SquadExamples) -> SquadExamples:
-    """Keep one right answer of each question: the shortest."""
+    """Keep only the shortest right answer of each question."""
     by_length = (sorted(question.answers, key=lambda answer: len(answer.text)) for question in examples.questions)
     chosen = (tuple(answers[:1]) for answers in by_length)
     return replace(examples, questions=tuple(q._replace(answers=next(chosen)) for q in examples.questions))
 
 
 def _answer_spans(examples: SquadExamples, tokens: _Tokens) -> tuple[np.ndarray, dict[str, int]]:
-    """int64 [E, 2], the first and last token of each question's first answer in its paragraph; numbers of SKIPPED.
+    """First and last token of each question's first answer, int64 [E, 2]; also the counts of SKIPPED questions.
 
     A token belongs to the answer if one of its characters does: where an answer ends within a token ("Japan" in
     "Japanese"), the whole token is the closest span that can be learned.
@@ -170,7 +170,7 @@ def _refuse(examples: SquadExamples, skipped: Mapping[str, int]) -> NoReturn:
 def _windows(
     rows: np.ndarray, tokens: _Tokens, spans: np.ndarray, vocabulary: Vocabulary, settings: ReaderSettings
 ) -> tuple[np.ndarray, ...]:
-    """ids, lengths, first_lengths, examples, paragraph_starts, start and end positions of the questions `rows`."""
+    """Arrays of the windows of questions `rows`: ids, lengths, first_lengths, examples, starts and positions."""
     paragraphs, questions = tokens.paragraphs, tokens.questions
     lengths = tokens.paragraph_lengths()[rows]
     separators = vocabulary.pair_separators()

@@ -19,17 +19,17 @@ Answers = Mapping[str, Sequence[str]]  # the texts of the right answers by quest
 
 @lru_cache(maxsize=1 << 16)
 def normalized_words(text: str) -> tuple[str, ...]:
-    """The words of a text that are compared."""
+    """The normalised words of a text, as the official script compares them."""
     return tuple(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
 
 
 def exact_match(prediction: str, answer: str) -> float:
-    """1.0 if both have the same words in the same order, else 0.0."""
+    """1.0 if both texts have the same normalised words in the same order, else 0.0."""
     return float(normalized_words(prediction) == normalized_words(answer))
 
 
 def f1(prediction: str, answer: str, version_2: bool = True) -> float:
-    """F1 of the multisets of words; two texts without words score 1 in SQuAD 2.0 and 0 in 1.1."""
+    """F1 of the two texts' multisets of words; two texts without words score 1 in SQuAD 2.0 and 0 in 1.1."""
     predicted, right = normalized_words(prediction), normalized_words(answer)
     if not predicted or not right:
         return float(version_2 and predicted == right)
@@ -45,7 +45,7 @@ def answers_of(examples: SquadExamples) -> Answers:
 
 
 def score_squad_1(answers: Answers, predictions: Mapping[str, str]) -> dict[str, float]:
-    """exact_match and f1 of SQuAD 1.1; a question without prediction scores 0."""
+    """Scores exact_match and f1 of SQuAD 1.1; a question without a prediction scores 0."""
     if unanswerable := [identity for identity, right in answers.items() if not right]:
         raise ValueError(
             f"question {unanswerable[0]!r} has no right answer and cannot be scored as SQuAD 1.1; "
@@ -58,7 +58,7 @@ def score_squad_1(answers: Answers, predictions: Mapping[str, str]) -> dict[str,
 
 
 def score_squad_2(answers: Answers, predictions: Mapping[str, str]) -> dict[str, float]:
-    """exact, f1 and total of SQuAD 2.0, for all questions, answerable (HasAns_...) and unanswerable ones (NoAns_...).
+    """Scores exact, f1 and total of SQuAD 2.0: over all, answerable (HasAns_) and unanswerable (NoAns_) questions.
 
     Questions without a prediction do not count, as in the official evaluation.
     """
@@ -82,7 +82,7 @@ def score_squad_2(answers: Answers, predictions: Mapping[str, str]) -> dict[str,
 def best_thresholds(
     answers: Answers, predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> dict[str, float]:
-    """best_exact, best_f1 and the first thresholds that reach them, best_exact_thresh and best_f1_thresh, of SQuAD 2.0.
+    """SQuAD 2.0: best_exact and best_f1, and the first thresholds that reach them (best_exact_thresh, best_f1_thresh).
 
     At first no question is answered. Then questions are answered one by one in the order of their null odds: an
     answerable one gains its score, an unanswerable one loses its point if its prediction is not empty.

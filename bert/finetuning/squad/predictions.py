@@ -1,4 +1,4 @@
-"""Find the n best answers of each question from the start and end logits of its windows.
+"""Finds the n best answers of each question from the start and end logits of its windows.
 
 A span's score is the start logit of its first token plus the end logit of its last token. All spans of at most
 `max_answer_length` tokens whose first token has its maximum context in the window are compared; BERT's published code
@@ -33,8 +33,8 @@ class AnswerCandidate(NamedTuple):
         start, end: characters of the context; 0 and 0 for no answer.
     """
 
-    text: str  # "" for no answer
-    probability: float  # relative to the n best answers of the question
+    text: str  # "": no answer
+    probability: float  # softmax over the n best answers of the question
     start_logit: float
     end_logit: float
     start: int
@@ -53,13 +53,13 @@ class Predictions:
         best_answers: the best text, ignoring the score of no answer; "" only if the paragraph has no token.
     """
 
-    answers: dict[str, str]  # the predicted text; "" for no answer
+    answers: dict[str, str]  # predicted text; "": no answer
     best_answers: dict[str, str]
     n_best: dict[str, list[AnswerCandidate]]  # candidates, best first; at least one
-    null_odds: dict[str, float]  # score of no answer minus score of the best answer; empty unless version_2
+    null_odds: dict[str, float]  # score of no answer minus score of the best answer; empty without version_2
 
     def n_best_as_json(self) -> dict[str, list[dict[str, Any]]]:
-        """The content of nbest_predictions.json."""
+        """Content of nbest_predictions.json."""
         return {identity: [entry._asdict() for entry in entries] for identity, entries in self.n_best.items()}
 
 
@@ -70,7 +70,7 @@ def predict(
     end_logits: np.ndarray,
     settings: ReaderSettings,
 ) -> Predictions:
-    """The answers to the questions that the features were built from, with training=False.
+    """Predict the answers to the questions of features that were built with training=False.
 
     Args:
         start_logits, end_logits: float32 [T], finite.
@@ -106,7 +106,7 @@ def _best_answers(
     end_logits: np.ndarray,
     settings: ReaderSettings,
 ) -> list[AnswerCandidate]:
-    """The n best answers of different texts in the windows `rows`, best first; equal scores in text order."""
+    """The n best distinct answers in the windows `rows`, best first; equal scores in text order."""
     begins = features.offsets[rows] + features.first_lengths[rows]
     lengths = features.offsets[rows + 1] - begins - 1
     width = min(settings.max_answer_length, max(1, int(lengths.max())))
@@ -146,7 +146,7 @@ def _best_answers(
 
 
 def _whole_words(context: str, start: int, end: int) -> tuple[int, int]:
-    """The span, extended to the ends of the words in which it begins and ends."""
+    """Extend the span to whole words."""
 
     def cuts(place: int) -> bool:
         return 0 < place < len(context) and all(map(_OF_A_WORD.match, context[place - 1 : place + 1]))
@@ -159,7 +159,7 @@ def _whole_words(context: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _has_maximum_context(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """bool [t]: whether a question's paragraph token has more context in its window than in any other window.
+    """Whether each paragraph token has more context in its window than in any other: bool [t].
 
     The context of a token is the smaller of the numbers of tokens before and after it in the window, plus a hundredth
     of the window's length; among equals the first window wins.

@@ -25,7 +25,7 @@ class SquadTask(RunnableTask):
     unit = "questions"
     summary_names = {"eval_exact_match": "exact_match", "eval_f1": "F1"}
     near_zero = 5.0
-    results_beside_checkpoints = True  # where NVIDIA's run_squad.py writes them
+    results_beside_checkpoints = True  # where NVIDIA's run_squad.py writes its results
 
     def __init__(self, config: SquadConfig) -> None:
         super().__init__(config)
@@ -74,7 +74,7 @@ class SquadTask(RunnableTask):
         return build_features(examples, self.vocabulary, self._config.data, training)
 
     def describe(self, path: Path, counts: Mapping[str, int]) -> list[str]:
-        """How many questions were used, truncated or skipped, and why."""
+        """Lines that tell how many questions were used, truncated or skipped, and why."""
         lines = [
             f"{path}: {counts['questions']:,} questions in {counts['windows']:,} windows, "
             f"{counts['long_paragraph']:,} questions with a paragraph of several windows, "

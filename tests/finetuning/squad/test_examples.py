@@ -137,6 +137,8 @@ def test_rows_of_other_libraries_are_read(tmp_path):
         assert examples.contexts == ("The Nile.", "A\u2028sea.")
         assert [(item.id, item.context) for item in examples.questions] == [("1", 0), ("2", 0), ("c", 1)]
         assert [item.answers for item in examples.questions] == [(Answer("Nile", 4),), (), (Answer("sea", 2),)]
+    (file := tmp_path / "one_line.jsonl").write_text(f"{json.dumps(rows[0])}\n")
+    assert [item.id for item in read_squad(file).questions] == ["1"]
     (file := tmp_path / "simpletransformers").write_text(json.dumps([NILE, entry(id="s", is_impossible=False)]))
     assert [item.id for item in read_squad(file, version_2=True).questions] == ["q", "s"]
 
