@@ -47,9 +47,6 @@ class VectorDataSettings(TaskDataSettings):
         None, description="column or field of --text in tables and JSON (default: inferred)"
     )
     train_file: Path | None = Field(None, description="table of queries and passages")
-    negatives_file: Annotated[Path | None, ReadWith("do_train")] = Field(
-        None, description="mined negatives of the training pairs, as a run writes them in mined/negatives.jsonl"
-    )
     eval_file: Path | None = Field(None, description="pairs to measure on (default: a part is held out)")
     query_column: Annotated[str | None, ReadWith("train_file", "eval_file")] = Field(
         None, description="column of the queries (default: inferred)"
