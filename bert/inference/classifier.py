@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bert.finetuning.loader import check_finite
+from bert.inference.given_texts import checked_texts, list_of_texts, one_text
 from bert.inference.model_folder import OpenedModel
 from bert.inference.rows import PAIR_KEYS, SINGLE_KEYS, Request
 from bert.inference.trained_model import Result, TrainedModel
@@ -51,6 +52,20 @@ class Classifier(TrainedModel):
                 logits[rows[row]] = values
         check_finite({"logits": logits})
         return logits
+
+    def rank_scores(self, query: str, passages: Sequence[str]) -> np.ndarray:
+        """Score passages by a reranker, float32 [n]. Scores are logits: the highest is of the best answer to the query.
+
+        Raises:
+            ValueError: the model does not have one output for two texts, or a text cannot be read.
+        """
+        if not self.is_reranker():
+            raise self.lacks_scores()
+        requests = [self.request((one_text(query), text)) for text in checked_texts(list_of_texts(passages))]
+        return self.logits(requests)[:, 0]
+
+    def is_reranker(self) -> bool:
+        return len(self.labels) == 1 and 2 in self.num_texts
 
     def columns(self) -> dict[str, type]:
         if self.is_regression:
