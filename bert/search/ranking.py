@@ -1,9 +1,12 @@
-"""How well passages are found among others: figures of the ten passages that each query ranks first."""
+"""The passages that a query ranks first, and how well they are found: figures of the first ten."""
+
+from typing import Literal
 
 import numpy as np
 
 from bert.arrays.vectors import unit
 
+Ranking = Literal["hybrid", "vectors", "words"]
 DEPTH = 10
 
 
@@ -35,3 +38,13 @@ def cosines(vectors: np.ndarray, num_queries: int, size: int | None = None) -> n
     """The cosines [q, p] of the query vectors with the passage vectors, by their first `size` numbers."""
     units = unit(vectors, size)
     return units[:num_queries] @ units[num_queries:].T
+
+
+def best_rows(scores: np.ndarray, number: int) -> list[int]:
+    """The places of the highest finite scores [p], best first; of equal ones the earlier."""
+    rows = np.arange(len(scores))
+    if number < len(scores):
+        least = np.partition(scores, len(scores) - number)[len(scores) - number]
+        rows = np.flatnonzero(scores >= least)
+    rows = rows[np.isfinite(scores[rows])]
+    return rows[np.argsort(-scores[rows], kind="stable")][:number].tolist()
