@@ -1,4 +1,4 @@
-"""Ends a process when the one that started it ends, even by kill -9: the parent-death signal of Linux.
+"""Ends a process when its parent ends, even by kill -9, with Linux's parent-death signal.
 
 Linux sends it at the end of the thread that started the process; ours are started by threads that wait for them.
 """
@@ -23,7 +23,7 @@ _BACKUP = "PADDLE_BACKUP_ENV_PATH"  # environment variable of the ranks that Pad
 
 
 def end_with(parent: int) -> None:
-    """Let this process be killed when its parent ends, or at once if `parent` is not its parent any more."""
+    """Kill this process when its parent ends, or at once if `parent` is no longer its parent."""
     if _PRCTL is not None:
         _PRCTL(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
         if os.getppid() != parent:
@@ -31,7 +31,7 @@ def end_with(parent: int) -> None:
 
 
 def end_with_caller() -> None:
-    """Let a command that a Python function started stop as by SIGTERM when the process of the function has ended.
+    """Stop this command as by SIGTERM when the process of the Python function that started it has ended.
 
     The thread that called the function may end before.
     """
@@ -53,7 +53,7 @@ def _stop_after(process: int) -> None:
 
 
 def end_with_launcher() -> None:
-    """Let a rank end when Paddle's launcher ends. Processes that the rank forks (Gloo's server) end with the rank.
+    """End this rank when Paddle's launcher ends, and with it the processes it forks (Gloo's server).
 
     What the launcher wrote of its environment is deleted; of a start that was typed by hand, that is all of it.
     The only rank of a start of ours has our process in place of the launcher, which has called `end_with` for it.

@@ -1,4 +1,4 @@
-"""Text of any origin, made fit for a terminal, a log or a file of lines. Standard library only."""
+"""Escapes control characters in untrusted text for a terminal, a log or a line of a file. Standard library only."""
 
 import re
 
@@ -8,7 +8,7 @@ _BUT_INDENTED_LINES = re.compile(rf"(?!\n  ){_CONTROLS.pattern}")
 
 
 def printable(text: str, indented_lines: bool = False) -> str:
-    """The text with its control characters escaped, so that it moves no cursor and imitates no line of ours.
+    """Escape control characters, so that the text moves no cursor and imitates no line of ours.
 
     Args:
         indented_lines: lines that begin with two spaces, as those of our messages, stay.

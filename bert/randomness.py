@@ -1,4 +1,4 @@
-"""Random numbers as a function of (seed, purpose, position); no generator has a state.
+"""Random numbers as a function of (seed, purpose, position); there is no generator with a state.
 
 The generator is a counter hashed with the splitmix64 finaliser (Steele et al., 2014), so any number can be
 computed without those before it, and no release of NumPy changes the stream.
@@ -21,7 +21,7 @@ def stream_key(*parts: int | str) -> np.uint64:
 
 
 def hash64(key: np.uint64 | np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Independent uniform 64-bit numbers, one for each position.
+    """Uniform 64-bit numbers, independent for each position.
 
     Args:
         key: a stream key, or a uint64 array of keys that broadcasts against `positions`.
@@ -42,15 +42,15 @@ def hash64(key: np.uint64 | np.ndarray, positions: np.ndarray) -> np.ndarray:
 
 
 def uniform(key: np.uint64 | np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """float64 in [0, 1), one for each position."""
+    """Uniform float64 numbers in [0, 1), one for each position."""
     return (hash64(key, positions) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def integers_below(key: np.uint64, positions: np.ndarray, bounds: np.ndarray | int) -> np.ndarray:
-    """int64 in [0, bound), one for each position; `bounds` (>= 1) broadcasts against `positions`."""
+    """Uniform int64 numbers in [0, bound), one for each position; `bounds` (>= 1) broadcasts."""
     return np.minimum((uniform(key, positions) * bounds).astype(np.int64), np.asarray(bounds, np.int64) - 1)
 
 
 def permutation(key: np.uint64, length: int) -> np.ndarray:
-    """int64 [length]: a permutation of range(length)."""
+    """A random permutation of range(length), int64 [length]."""
     return np.argsort(hash64(key, np.arange(length, dtype=np.uint64)), kind="stable").astype(np.int64, copy=False)

@@ -1,4 +1,4 @@
-"""The environment of ranks: variables that may be secrets reach them past Paddle's launcher, which writes its own down.
+"""Passes environment variables that may be secrets to the ranks, but not to Paddle's launcher, which logs its own.
 
 Paddle's launcher stores its environment beside the ranks' logs, for all to read. So it gets only what a process needs
 before its first line of Python, and Paddle's own variables. The ranks read the others from a file in memory, which it
@@ -27,7 +27,7 @@ _SECRET = re.compile("TOKEN|KEY|SECRET|PASS|PWD|DSN|CREDENTIAL|AUTH|WEBHOOK")  #
 
 
 def of_launcher(environment: Mapping[str, str]) -> tuple[dict[str, str], int]:
-    """The environment of Paddle's launcher, and the descriptor that it must inherit, which the caller closes."""
+    """The launcher's environment, and the descriptor that it must inherit; the caller closes it."""
     needed = {name: text for name, text in environment.items() if _NEEDED.fullmatch(name) and not _SECRET.search(name)}
     descriptor = os.memfd_create("environment")
     os.write(descriptor, json.dumps({name: environment[name] for name in environment.keys() - needed}).encode())
@@ -35,7 +35,7 @@ def of_launcher(environment: Mapping[str, str]) -> tuple[dict[str, str], int]:
 
 
 def take_withheld() -> None:
-    """In a rank: add the variables that Paddle's launcher was not given. If the launcher has ended, the rank ends."""
+    """In a rank: add the variables that the launcher did not get. If the launcher has ended, end the rank."""
     if (descriptor := os.environ.pop(WITHHELD, None)) is not None:
         file = f"/proc/{os.getppid()}/fd/{descriptor}"
         try:

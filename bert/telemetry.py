@@ -1,4 +1,4 @@
-"""Packages that report their use to their makers, and how each is told not to. Standard library only."""
+"""Switches off the telemetry of packages that report their use to their makers. Standard library only."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ _REPORTERS = {"nncf": "openvino_telemetry"}
 
 
 def switch_off_telemetry(package: str) -> None:
-    """Call it before the package is imported. A variable that the user has set stays."""
+    """Switch off a package's telemetry before its import. Variables that the user has set stay."""
     name, value = _SWITCHES[package]
     os.environ.setdefault(name, value)
     if package in _REPORTERS:

@@ -43,12 +43,12 @@ ARCHIVES: dict[str, dict[str, tuple[str, int]]] = {
 
 
 def is_there(folder: Path) -> bool:
-    """Whether a folder has a task's files; a folder appears when it is complete."""
+    """Whether a folder has a task's files; it gets its name only when it is complete."""
     return folder.is_dir() and any(folder.iterdir())
 
 
 def download_task(task: str, final: Path, mirrors: Sequence[str] | None = None) -> Path:
-    """Fill the folder `final` from verified files, unless it is there; several processes may do so at once."""
+    """Fill the folder `final` with verified files, unless it exists; several processes may do so at once."""
     if not is_there(final):
         with waiting_lock(final.parent / f"archives/.{task}.lock", f"process that is fetching {task}"):
             if not is_there(final):
@@ -86,7 +86,7 @@ def _make(task: str, final: Path, mirrors: Sequence[str] | None) -> None:
 
 
 def _write_mrpc(folder: Path, train_path: Path, test_path: Path, held_out_path: Path) -> None:
-    """Write GLUE's three files. The pairs of the list become dev.tsv; test.tsv has row numbers instead of labels."""
+    """Write MRPC's three files: the listed pairs become dev.tsv; test.tsv has row numbers instead of labels."""
     held_out = {tuple(line.split("\t")) for line in _lines(held_out_path)}
     header, *rows = _lines(train_path)
     dev = [row for row in rows if tuple(row.split("\t")[1:3]) in held_out]
@@ -108,7 +108,7 @@ def _write_mrpc(folder: Path, train_path: Path, test_path: Path, held_out_path: 
 
 
 def _lines(path: Path) -> list[str]:
-    """Lines without their ends; only LF and CR LF end one."""
+    """Lines without their ends, which are only LF or CR LF."""
     text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     return [line for line in text.split("\n") if line.strip()]
 

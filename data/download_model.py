@@ -25,7 +25,7 @@ from data.fetching.published_models import ModelName, known_names, parse_name
 
 
 def copy_model(model: ModelName, folder: Path) -> Path:
-    """A folder with the files of a model, copied from the cache; an interrupted copy is completed."""
+    """Copy the files of a model from the cache to a folder; an interrupted copy is completed."""
     from data.fetching.model_cache import LISTING_FILE, fetch_model, used_names  # loads huggingface_hub
 
     listing = read_json(folder / LISTING_FILE)

@@ -28,7 +28,7 @@ _ADDRESS = "https://rajpurkar.github.io/SQuAD-explorer/dataset/"
 
 
 def download_file(path: Path, mirrors: Sequence[str] | None = None) -> Path:
-    """Fetch one file of SQuAD to `path`, whose name says which; if it is there it is verified.
+    """Download the SQuAD file that `path` names, or verify an existing one.
 
     Args:
         mirrors: folders that hold files of the same names.

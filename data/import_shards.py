@@ -1,4 +1,4 @@
-"""Convert shards between formats: a team keeps the samples that it has.
+"""Convert shards between formats, so that a team keeps its samples.
 
 Reads the HDF5 files of NVIDIA's PyTorch trainer, the TFRecord files of its TensorFlow trainers, LDDL's parquet files
 and our own, and checks every checksum and value. Training reads all of them as they are, too; converted shards have a

@@ -62,7 +62,7 @@ def _bins(statistics: ShardStatistics) -> list[str]:
 
 
 def _histogram(lengths: Counter) -> list[str]:
-    """One bar for each sixteenth of the range of lengths."""
+    """A histogram of lengths: one bar for each sixteenth of their range."""
     if not lengths:
         return ["no samples"]
     width = -(-max(lengths) // 16)
@@ -89,7 +89,7 @@ def _vocabulary(vocabulary: Vocabulary, statistics: ShardStatistics) -> list[str
 
 
 def sample_text(table: SampleTable, row: int, vocabulary: Vocabulary) -> str:
-    """A sample as text: words joined again, masks as [shown|true]."""
+    """A sample as text: words joined again, masks as [input token|true token]."""
     low, high = table.offsets[row : row + 2]
     tokens = [vocabulary.shown(index) for index in table.token_ids[low:high].tolist()]
     if table.masks:
@@ -105,7 +105,7 @@ def sample_text(table: SampleTable, row: int, vocabulary: Vocabulary) -> str:
 
 
 def random_samples(directory: ShardDirectory, number: int, seed: int) -> list[str]:
-    """Samples drawn evenly from all shards that can be read."""
+    """Random samples, drawn evenly from all readable shards."""
     rng = np.random.default_rng(seed)
     counts = np.array([shard.num_samples for shard in directory.shards])
     samples = []
@@ -120,7 +120,7 @@ def random_samples(directory: ShardDirectory, number: int, seed: int) -> list[st
 
 
 def check_picture(path: Path) -> None:
-    """ValueError if no picture can be written there: the folder does not exist, or the suffix is of no known format."""
+    """Raise ValueError if no picture can be written: missing folder, or a suffix of no known format."""
     from matplotlib.backend_bases import FigureCanvasBase
 
     kinds = sorted(FigureCanvasBase.filetypes)

@@ -76,7 +76,7 @@ class VocabularyRequest(SettingsWithRules):
             )
 
     def read_base(self) -> Vocabulary | None:
-        """The vocabulary to which words are added; ValueError if no words can be added to it."""
+        """Read the vocabulary of --base; ValueError if no words can be added to it."""
         if self.base is None:
             return None
         base = read_vocabulary(self.base)
@@ -84,13 +84,12 @@ class VocabularyRequest(SettingsWithRules):
         return base
 
     def num_tokens(self, base: Vocabulary | None) -> int:
-        """Most tokens of the result."""
+        """Largest number of tokens of the result."""
         return self.vocab_size if base is None else len(base) + (self.add_words or 0)
 
 
 def texts_of(folders: Sequence[str | Path], sample_megabytes: float | None = None) -> Texts:
-    """The documents of source folders; with sample_megabytes about that much of the text, in blocks spread evenly over
-    all of it."""
+    """Documents of source folders, or a sample of about sample_megabytes in evenly spread blocks."""
     blocks = plan_blocks(list_sources(folders), _BLOCK_BYTES)
     if sample_megabytes is not None:
         number = min(len(blocks), max(1, round(sample_megabytes * 1e6 / _BLOCK_BYTES)))
@@ -99,7 +98,7 @@ def texts_of(folders: Sequence[str | Path], sample_megabytes: float | None = Non
 
 
 def _normalization(request: VocabularyRequest, base: Vocabulary | None) -> Normalization:
-    """Case and accents: as requested, otherwise as in --base, otherwise as the text needs it, which is printed."""
+    """Normalisation: as requested, otherwise as in --base, otherwise as the text needs it, which is printed."""
     requested = request.lowercase, request.strip_accents
     facts = ScriptFacts()
     megabytes = min(_MEASURED_MEGABYTES, request.sample_megabytes or math.inf)
@@ -155,7 +154,7 @@ def _learned(request: VocabularyRequest, base: Vocabulary | None) -> Vocabulary:
 
 
 def _earlier(output: Path, vocab_size: int) -> Vocabulary | None:
-    """The existing vocabulary at `output`. ValueError if it is none, or has more than `vocab_size` tokens."""
+    """The existing vocabulary at `output`; ValueError for another file, or one with more than `vocab_size` tokens."""
     if not output.is_file():
         return None
     try:

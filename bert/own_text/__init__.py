@@ -1,1 +1,1 @@
-"""Pre-training on own text (`--text FOLDER`): facts, plan, data, record, run and report of one folder of files."""
+"""Pre-training on the user's text (`--text FOLDER`): facts, plan, data, record, run and report."""

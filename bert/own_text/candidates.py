@@ -1,4 +1,4 @@
-"""The models that can be trained on a text and a machine: sizes, vocabulary, length, ranks, what fits in memory."""
+"""The models that can be trained on a text with a machine: sizes, vocabulary, length, ranks, memory."""
 
 import dataclasses
 import math
@@ -19,7 +19,7 @@ _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermedia
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Where a model is trained.
+    """The devices, ranks and threads of a training, and its micro-batch.
 
     Attributes:
         most_sequences: largest micro-batch that fits on a rank.
@@ -33,7 +33,7 @@ class Placement:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSize:
-    """The sizes of a training that decide how much memory a device needs.
+    """Sizes of a training that decide the memory of a device.
 
     Attributes:
         length: of the longest sequences, in tokens.
@@ -45,12 +45,12 @@ class NetworkSize:
     precision: PrecisionSettings
 
     def rank_bytes(self, device: str, num_sequences: int) -> float:
-        """Memory of a rank with a micro-batch of so many sequences."""
+        """Memory of a rank with a micro-batch of so many sequences, in bytes."""
         masked = predictions_of(self.length)
         return rank_bytes(self.model, self.length, masked, self.precision, device, num_sequences)
 
     def most_sequences(self, device: str, room: float) -> int:
-        """The largest power of two of sequences that fits; 0 if not even one does."""
+        """Largest power of two of sequences that fits in memory; 0 if none fits."""
         sequences = constants.MOST_MICRO_BATCH[device]
         while sequences and self.rank_bytes(device, sequences) > room:
             sequences //= 2
@@ -59,7 +59,7 @@ class NetworkSize:
 
 @dataclasses.dataclass(frozen=True)
 class ModelCandidate(NetworkSize):
-    """A model that could be trained.
+    """A model that could be trained on the text.
 
     Attributes:
         rule: None for pre-trained weights, which bring their sizes.
@@ -75,27 +75,27 @@ class ModelCandidate(NetworkSize):
     optimizer: str
 
     def is_small_with_adamw(self) -> bool:
-        """Whether the rate and batch are used that were measured for AdamW with random weights."""
+        """Whether to use the learning rate and batch measured for AdamW with small random models."""
         return self.has_free_dropout() and self.optimizer == "AdamW"
 
     def has_free_dropout(self) -> bool:
-        """Whether the number of epochs decides the dropout, and the speed is measured without it."""
+        """Whether dropout follows from the number of epochs; speed is then measured without dropout."""
         return self.rule is not None and self.rule.dropout is None
 
     def mean_length(self) -> float:
-        """Tokens of a sequence, padding excluded."""
+        """Mean number of tokens in a sequence, without padding."""
         return self.length * constants.FILLED_BY_A_SAMPLE
 
     def text_tokens_of_sample(self) -> float:
-        """Tokens of the text that a sample uses."""
+        """Number of text tokens in a sample."""
         return self.length * constants.USED_BY_A_SAMPLE
 
     def predictions(self) -> int:
-        """Most masked positions of a sequence."""
+        """Largest number of masked positions in a sequence."""
         return predictions_of(self.length, self.masked_share)
 
     def settings(self) -> dict[str, Any]:
-        """Those of a training, by their flat names."""
+        """Flat settings of a training of this model."""
         return {
             **self.model.model_dump(),
             "bert_model": self.rule.built_in if self.rule is not None else "bert-continued",
@@ -110,7 +110,7 @@ class ModelCandidate(NetworkSize):
 
 
 def list_candidates(text: TextFacts, machine: MachineFacts, request: TextRequest) -> tuple[ModelCandidate, ...]:
-    """The models to choose from, the smallest first; one if the user named it, or its weights.
+    """Candidate models, the smallest first; only one if the user named it or its weights.
 
     Raises:
         ValueError: the text is too small, or the named model contradicts the machine or other settings.
@@ -138,7 +138,7 @@ def list_candidates(text: TextFacts, machine: MachineFacts, request: TextRequest
 
 
 def has_enough_text(rule: constants.ModelRule, text: TextFacts, request: TextRequest) -> bool:
-    """Whether the text has tokens enough for the parameters of the model."""
+    """Whether the text has enough tokens for the model's parameters."""
     tokens = text_tokens(text, vocabulary_size(text, rule, request))
     return tokens >= constants.TEXT_TOKENS_PER_PARAMETER * layer_parameters(rule.architecture(4096, 512))
 
@@ -146,7 +146,7 @@ def has_enough_text(rule: constants.ModelRule, text: TextFacts, request: TextReq
 def affordable(
     candidates: Sequence[ModelCandidate], text: TextFacts, length: Length, seconds: float, speeds: Mapping[str, float]
 ) -> tuple[ModelCandidate, ...]:
-    """The smallest candidate, and every one with a speed that reads enough tokens per parameter in the time.
+    """The smallest candidate, and all candidates that read enough tokens per parameter in the time.
 
     Args:
         seconds: for the updates, and for what follows them.
@@ -163,13 +163,13 @@ def affordable(
 
 
 def layer_parameters(model: BertConfig) -> int:
-    """Parameters of the Transformer layers, without embeddings, biases and norms."""
+    """Number of parameters in the Transformer layers, without embeddings, biases and norms."""
     feed_forward = model.feed_forward_products() * model.hidden_size * model.intermediate_size
     return model.num_hidden_layers * (4 * model.hidden_size**2 + feed_forward)
 
 
 def vocabulary_size(text: TextFacts, rule: constants.ModelRule, request: TextRequest) -> int:
-    """The size of the vocabulary: from the file or flag if there is one, otherwise by the number of words in the text.
+    """Size of the vocabulary: from the file or flag, otherwise by the number of words in the text.
 
     Characters are tokens, at the beginning of words and inside of them; Chinese ones are words, and thousands.
     """
@@ -252,7 +252,7 @@ def _architecture(
 def place(
     network: NetworkSize, machine: MachineFacts, request: TextRequest, batch_of_run: int | None = None
 ) -> Placement:
-    """The ranks, threads and largest micro-batch of a network on a machine.
+    """Ranks, threads and largest micro-batch of a network on a machine.
 
     All GPUs; on a CPU the largest power of two up to the cores, as most operators use one core; fewer if memory is
     short, or if they would not divide the batch of a run that has begun.
@@ -289,7 +289,7 @@ def _ranks_on_cpu(network: NetworkSize, machine: MachineFacts) -> int:
 
 
 def _refuse_batch(batch: int | None, micro: int, ranks: int, has_begun: bool) -> None:
-    """Raises ValueError for a global batch that the ranks do not divide; a run that has begun keeps its own."""
+    """Raise ValueError for a global batch that the ranks do not divide; a resumed run keeps its batch."""
     if not batch or batch % (one_pass := ranks * micro) == 0:
         return
     remedy = f"--global-batch-size {-(-batch // one_pass) * one_pass}, or other --num-gpus"

@@ -1,4 +1,4 @@
-"""The constants of the rules for own text, each with its source. `rules.py` applies them.
+"""Constants of the planning rules for the user's text, each with its source. `rules.py` applies them.
 
 "anchor" marks a value that a shipped or published recipe has; the table of what was measured between the anchors
 stands in tests/research/your_text.md.
@@ -11,7 +11,7 @@ from bert.config.architecture import BUILT_IN_MODELS, BertConfig
 
 @dataclasses.dataclass(frozen=True)
 class ModelRule:
-    """A model that can be chosen for own text, and the recipe that fits it.
+    """A model for the user's text, and the recipe for its size.
 
     Attributes:
         built_in: its name among the built-in models, which gives the sizes.
@@ -34,8 +34,7 @@ class ModelRule:
     adamw_share: float | None = None
 
     def architecture(self, vocab_size: int, max_positions: int) -> BertConfig:
-        """Small models take the quickstart's activation and a wider initialisation: 0.05 at width 128, and by the
-        inverse square root of the width beyond (measured for the quickstart; 0.02 at width 768 is BERT's own)."""
+        """Sizes of the model; small ones get the quickstart's activation and a wider initialisation."""
         sizes = BUILT_IN_MODELS[self.built_in]
         changes: dict[str, object] = {"vocab_size": vocab_size, "max_position_embeddings": max_positions}
         if self.dropout is None:

@@ -1,4 +1,4 @@
-"""The data of a pre-training on own text: import, vocabulary, shards; each step once."""
+"""Makes the data of a pre-training on the user's text: import, vocabulary, shards; each step once."""
 
 import hashlib
 import shlex
@@ -30,29 +30,29 @@ Step = tuple[str, Sequence[str], Path]  # title, command, product
 
 
 def vocabulary_file(request: TextRequest) -> Path:
-    """The vocabulary of the run: a trained one, or a copy of the file that was passed."""
+    """Path of the run's vocabulary: a trained one, or a copy of the user's file."""
     return request.output_dir / "data" / (request.tokens.vocabulary.file_name() if request.tokens else "vocab.txt")
 
 
 def _given_vocabulary(request: TextRequest) -> Path:
-    """The copy of the vocabulary that was given; another file than that of the run where words are added to it."""
+    """Path of the copy of the user's vocabulary; another file than the run's if words are added to it."""
     file = vocabulary_file(request)
     return file.parent / "given" / file.name if request.add_words else file
 
 
 def shards(request: TextRequest, part: str) -> Path:
-    """The folder of the shards; part: train or held_out. Those of named sources have folders below it."""
+    """Folder of the shards of a part (train or held_out); each named source has a folder in it."""
     return request.output_dir / "data/shards" / part
 
 
 def text_folder(request: TextRequest, plan: TextPlan, part: str, source: TextSource | None = None) -> Path:
-    """The folder of the imported text of a part; there is one for all text if nothing is held out."""
+    """Folder of the imported text of a part; one folder for all text if nothing is held out."""
     name = (source or request.sources[0]).name
     return request.output_dir / "data/text" / name / (part if plan.held_out_fraction else "") / "source"
 
 
 def updates_of(request: TextRequest, plan: TextPlan, epochs: float) -> int | None:
-    """Updates of so many passes over the text; None: the samples are not made yet."""
+    """Number of updates in so many passes over the text; None before the samples are made."""
     try:
         samples = count_samples(shards(request, "train"))
     except FileNotFoundError:
@@ -61,7 +61,7 @@ def updates_of(request: TextRequest, plan: TextPlan, epochs: float) -> int | Non
 
 
 def check_samples(request: TextRequest, global_batch: int) -> None:
-    """Refuse fewer samples than one update takes."""
+    """Refuse fewer samples than one update needs."""
     if (samples := count_samples(shards(request, "train"))) < global_batch:
         raise ValueError(
             f"the text gave {samples} samples and must give at least one update's, global_batch_size={global_batch}; "
@@ -70,7 +70,7 @@ def check_samples(request: TextRequest, global_batch: int) -> None:
 
 
 def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
-    """What the data are made from, by the names of the flags; `files` is a fingerprint."""
+    """Facts that decide the data, by the names of the flags; `files` is a fingerprint."""
     tokens, fraction, several = request.tokens, request.held_out_fraction, len(request.sources) > 1
     segmenter = plan.word_segmenter() if request.word_segmenter == "auto" else request.word_segmenter
     case = plan.normalization
@@ -92,7 +92,7 @@ def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
 
 
 def check_data(made: Mapping[str, Any], now: Mapping[str, Any], output_dir: Path) -> None:
-    """Refuse flags that differ from the flags with which a run's data were made. Warn of files that changed since.
+    """Refuse flags that differ from the flags that made a run's data; warn if the files changed since.
 
     Args:
         made, now: `data_facts` of then and now.
@@ -124,7 +124,7 @@ def check_data(made: Mapping[str, Any], now: Mapping[str, Any], output_dir: Path
 
 
 def _continuing_elsewhere(output_dir: Path) -> str:
-    """The flags that train the model of a run on another text."""
+    """Flags that continue the model of a run on another text."""
     return f"--from-pretrained-params {shlex.quote(str(output_dir))} --output-dir NEW continues the model on"
 
 
@@ -137,7 +137,7 @@ def _short(value: object) -> str:
 def prepare(
     request: TextRequest, plan: TextPlan, config: PretrainingConfig, run: Run, *, files: str, keep_existing: bool
 ) -> int:
-    """Make what is missing; exit code of the first command that failed, else 0.
+    """Make missing data; returns the exit code of the first command that failed, else 0.
 
     Args:
         files: fingerprint of the imported files; "" after several imports.
@@ -182,7 +182,7 @@ def prepare(
 
 
 def commands(request: TextRequest, plan: TextPlan, config: PretrainingConfig) -> list[Step]:
-    """In order. The vocabulary and the training shards never see the held-out text."""
+    """The commands that make the data, in order. Vocabulary and training shards never see held-out text."""
     steps: list[Step] = []
     for source in request.sources:
         folder = request.output_dir / "data/text" / source.name
@@ -218,7 +218,7 @@ def commands(request: TextRequest, plan: TextPlan, config: PretrainingConfig) ->
 
 
 def shards_command(plan: TextPlan, config: PretrainingConfig, text: Path, sink: Path, is_held_out: bool) -> list[str]:
-    """Imported text -> shards."""
+    """The command that makes shards from imported text."""
     is_static, evaluation = config.data.masking == "static", config.data.for_evaluation()
     words = plan.segmenter if plan.whole_words() or not is_static else None
     masks = {name: getattr(evaluation, name) for name in ("masked_lm_ratio", "max_predictions_per_seq")}

@@ -1,4 +1,4 @@
-"""What the rules for own text decide: small frozen parts, each choice with its reason. `rules` fills them."""
+"""The decisions of a plan for the user's text: frozen dataclasses whose values have reasons. `rules` fills them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ GIVEN = "as given"
 
 
 class Choice(NamedTuple, Generic[Value]):
-    """A value, and why it was chosen."""
+    """A chosen value and the reason for it."""
 
     value: Value
     reason: str
 
 
 def choose(requested: Value | None, value: Value, reason: str) -> Choice[Value]:
-    """The requested value; if it is None, the value of the rule with its reason."""
+    """The requested value; if it is None, the value and reason of the rule."""
     return Choice(value, reason) if requested is None else Choice(requested, GIVEN)
 
 
 @dataclass(frozen=True)
 class Speeds:
-    """How fast models train on this machine.
+    """Training speed of models on this machine.
 
     Attributes:
         of_models: sequences per second of all ranks, by the names of the models.
@@ -44,7 +44,7 @@ class Speeds:
 
 @dataclass(frozen=True)
 class Overhead:
-    """Seconds of the whole command that are no training.
+    """Seconds of the whole command without training.
 
     Attributes:
         data: import, vocabulary and shards.
@@ -62,7 +62,7 @@ class Overhead:
 
 @dataclass(frozen=True)
 class Data:
-    """How the text becomes samples.
+    """How the text is divided into samples.
 
     Attributes:
         tokens: of the whole text, with the vocabulary of the chosen model.
@@ -81,13 +81,13 @@ class Data:
     samples: float
 
     def stored_samples(self) -> float:
-        """Samples in the shards."""
+        """Number of samples in the shards."""
         return self.samples * self.duplicate_factor
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What an update reads.
+    """The batch of an update.
 
     Attributes:
         size: sequences of an update, of all ranks.
@@ -100,7 +100,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Training:
-    """The expected updates of the training, and their time.
+    """Expected number of updates, and their time.
 
     Attributes:
         dropouts: by the names of the settings.
@@ -119,7 +119,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Rates:
-    """The learning rate over the training.
+    """Learning rates over the training.
 
     Attributes:
         learning_rate: the peak.
@@ -141,7 +141,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Evaluations:
-    """What is measured during the training.
+    """What is evaluated during the training, and how often.
 
     Attributes:
         most_samples: as --eval-samples.
@@ -158,7 +158,7 @@ class Evaluations:
 
 @dataclass(frozen=True)
 class Decisions:
-    """All choices for a text on a machine, with the facts and the request that they follow from.
+    """All choices for a text and a machine, with the facts and the request behind them.
 
     Attributes:
         candidate: the chosen model, with the devices that it trains on.
@@ -180,12 +180,12 @@ class Decisions:
     disk_bytes: float
 
     def seconds(self) -> float:
-        """The expected time of the whole command."""
+        """Expected time of the whole command, in seconds."""
         return self.overhead.seconds() + self.training.seconds
 
 
 def short_number(number: float) -> str:
-    """1234567 -> 1.23 million."""
+    """Format a large number, such as 1.23 million."""
     for size, unit in ((1e9, "billion"), (1e6, "million"), (1e3, "thousand")):
         if number >= size:
             return f"{number / size:.3g} {unit}"
@@ -193,7 +193,7 @@ def short_number(number: float) -> str:
 
 
 def disk_bytes(num_bytes: int, copies: int, model: BertConfig) -> float:
-    """Bytes on the disk: the imported text, its shards and the checkpoints of a training.
+    """Disk space in bytes for the imported text, its shards and the checkpoints.
 
     Args:
         num_bytes: of the text.

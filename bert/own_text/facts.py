@@ -1,4 +1,4 @@
-"""What a plan for own text rests on: facts of the text, of this machine, and of the weights that were given."""
+"""Facts for a plan: about the user's text, this machine, and the initial weights."""
 
 import dataclasses
 import hashlib
@@ -63,7 +63,7 @@ class TextFacts:
 
     @staticmethod
     def of(parts: Mapping[str, "TextFacts"]) -> "TextFacts":
-        """The sums over sources. The alphabet of the whole text is at least the largest one."""
+        """The sums over sources; the alphabet has at least the size of the largest one."""
         counted = [part for name, part in parts.items() if name != REPLAY]
         if len(parts) == 1:
             return counted[0]
@@ -87,22 +87,22 @@ class TextFacts:
         return sum(part.num_bytes for part in self.parts.values()) or self.num_bytes
 
     def has_spaces(self) -> bool:
-        """Whether spaces separate its words."""
+        """Whether spaces separate the words."""
         return self.characters < 12 * self.words
 
     def extent(self) -> str:
-        """For a reader: `85,775 words`, or the characters of a script without spaces."""
+        """The length of the text in words: `85,775 words`; in characters for a script without spaces."""
         return f"{self.words:,} words" if self.has_spaces() else f"{self.characters:,} characters"
 
     def learnable_words(self) -> float:
-        """The number of words. In scripts without spaces two characters count as one word."""
+        """Number of words; in scripts without spaces two characters count as one word."""
         return self.words if self.has_spaces() else self.characters / 2
 
 
 def text_facts(
     paths: Sequence[Path], reading: Reading, follow_links: bool = False
 ) -> tuple[TextFacts, set[str], Sequence[str]]:
-    """Count the text below the paths; of much text, a part, scaled to the whole. Prints what is left out, and why.
+    """Count the text below the paths; a large text is sampled. Prints which files are left out, and why.
 
     Returns:
         The counts, the groups of the documents, and a sample of the text.
@@ -129,7 +129,7 @@ def text_facts(
 
 
 def fingerprint(paths: Sequence[Path], follow_links: bool = False, source_code: bool = False) -> str:
-    """Changes with the names, sizes and times of the files that are read; "" if there are none any more."""
+    """Hash of the names, sizes and times of the text files; "" if they are gone."""
     try:
         inputs = list_inputs(paths, "code" if source_code else "auto", Findings(), follow_links, "text")
     except ValueError:
@@ -141,7 +141,7 @@ def fingerprint(paths: Sequence[Path], follow_links: bool = False, source_code: 
 
 @dataclasses.dataclass(frozen=True)
 class MachineFacts:
-    """The devices that training can use.
+    """Devices, memory and disk for the training.
 
     Attributes:
         gpu_bytes: memory of the smallest GPU; 0 without.
@@ -163,13 +163,13 @@ class MachineFacts:
     is_planned: bool = False
 
     def device(self, asked: str) -> str:
-        """cpu or gpu, by --device."""
+        """The device, cpu or gpu, by --device."""
         if asked == "gpu" and not self.gpus:
             raise ValueError(f"device=gpu must be a GPU of this machine, which has none{self.note}; pass --device cpu")
         return ("gpu" if self.gpus else "cpu") if asked == "auto" else asked
 
     def usable_bytes(self, device: str, ranks: int) -> float:
-        """Memory that a rank may take."""
+        """Memory that a rank may use, in bytes."""
         return (self.gpu_bytes if device == "gpu" else self.memory_bytes / ranks) * _USABLE_MEMORY
 
 
@@ -199,7 +199,7 @@ def machine_facts(output_dir: Path) -> MachineFacts:
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """Pre-trained weights that the training continues.
+    """Facts about the pre-trained weights that the training continues.
 
     Attributes:
         heads: the heads that they have.

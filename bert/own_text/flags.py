@@ -1,4 +1,4 @@
-"""The settings of a pre-training on own text (`--text FOLDER`), beside those of every training, and their flags."""
+"""Settings and flags of a pre-training on the user's text (`--text FOLDER`), besides those of every training."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -12,7 +12,7 @@ from bert.tokenization.segmentation import Segmenter
 
 
 class TextSettings(Settings):
-    """How own text becomes data."""
+    """Settings of how the user's text becomes data."""
 
     held_out_fraction: float | None = Field(
         None,
@@ -71,7 +71,7 @@ class TextSettings(Settings):
     strip_accents: bool | None = Field(None, description="strip accents (default: if the text is lower-cased)")
 
     def import_options(self) -> dict[str, Any]:
-        """The flags of data.import_text, passed on as they are."""
+        """Flags of data.import_text with these settings."""
         names = tuple(
             "encoding document_separator text_field follow_links group_by source_code strip_log_stamps".split()
         )
@@ -81,7 +81,7 @@ class TextSettings(Settings):
 
 
 class OwnText(Settings):
-    """The section of own text on a command line."""
+    """The section of a command line about the user's text."""
 
     text: TextSettings = TextSettings()
 
@@ -90,12 +90,12 @@ TEXT_FLAGS = ("text", "words", "replay", *flat_fields(OwnText))
 
 
 def is_evening(flags: Mapping[str, Any]) -> bool:
-    """Whether the flags of a launch name the recipe."""
+    """Whether the flags of a launch name the recipe `evening`."""
     return flags.get("config") == evening.NAME
 
 
 def is_about_own_text(flags: Mapping[str, Any]) -> bool:
-    """Whether the flags of a launch name the recipe or text."""
+    """Whether the flags of a launch name a text, or the recipe `evening`."""
     return is_evening(flags) or "text" in flags or "words" in flags
 
 

@@ -1,4 +1,4 @@
-"""Reads the files that a command line with --text names: weights, vocabulary, documentation."""
+"""Reads the files that the user names beside --text: weights, vocabulary, documentation."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from bert.own_text.request import TextRequest
 
 
 def with_given_files(request: TextRequest) -> TextRequest:
-    """The request with what its files hold."""
+    """The request, completed by facts about the files that it names."""
     contents: dict[str, Any] = {}
     if request.pretrained is not None:
         contents["tokens"], contents["weights"] = _pretrained(request.pretrained)
@@ -25,7 +25,7 @@ def with_given_files(request: TextRequest) -> TextRequest:
 
 
 def _pretrained(source: str) -> tuple[Tokens, Weights]:
-    """The vocabulary and the facts of weights: a path, or the name of a published model, which is fetched."""
+    """Vocabulary and facts of the initial weights: a path, or a published model, which is fetched."""
     pretrained = read_pretrained(resolve(source))
     tokens = find_tokens(pretrained.folder, pretrained.vocab_file, [])
     if pretrained.config is None or tokens is None:

@@ -1,4 +1,4 @@
-"""`--text FOLDER --plan --hardware 8xA100-80GB`: the plan for a text on another machine, with its time and cost.
+"""`--text FOLDER --plan --hardware 8xA100-80GB`: plans the training on another machine, with time and cost.
 
 Nothing is started or written: text and speed of the machine are read and computed, or assumed with --words.
 """
@@ -24,7 +24,7 @@ _PASSES = 2  # over the speeds, which depend on the batch, which depends on the 
 
 
 def hardware_plan(request: TextRequest) -> str:
-    """The plan as text; ValueError for hardware that is not one machine of the table."""
+    """The plan as text; ValueError for hardware that is not a single machine of the table."""
     flags = request.elsewhere
     assert flags is not None
     hardware = parse_hardware(flags.hardware, load_parts(flags.parts or PARTS_FILE))
@@ -47,7 +47,7 @@ def hardware_plan(request: TextRequest) -> str:
 
 
 def machine_of(hardware: Hardware) -> MachineFacts:
-    """The facts of a machine that is only named; cores and memory are what such machines usually have."""
+    """Facts of a machine that is known by name only; cores and memory are typical values."""
     part, count = hardware.part, hardware.devices_per_node
     if part.device == "cpu":
         return MachineFacts(count, int(count * part.memory_gb * 1e9), 0, is_planned=True)
@@ -64,7 +64,7 @@ def machine_of(hardware: Hardware) -> MachineFacts:
 
 
 def _cost(plan: TextPlan, hardware: Hardware, flags: PlanFlags, is_time_given: bool) -> list[str]:
-    """How sure the time is and what it costs; with --hours, how many updates fit."""
+    """Lines about the accuracy of the time, and the cost; with --hours, the number of updates that fit."""
     slow, fast = hardware.part.speed_range
     least, most = plan.seconds / fast, plan.seconds / slow
     share = f"{fast:.0%} to {slow:.0%} of its speed, which was compared with {hardware.part.checked}"

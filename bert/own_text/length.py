@@ -1,4 +1,4 @@
-"""How long a training on own text lasts: the request, and what it means for updates, time and the end."""
+"""The length of a training on the user's text: what is requested, and the updates and seconds it means."""
 
 import dataclasses
 import math
@@ -12,7 +12,7 @@ LEAST_SECONDS = 5.0  # of a training
 
 @dataclasses.dataclass(frozen=True)
 class Length:
-    """The requested length: one of the first three, otherwise `EPOCHS` passes over the text in `MOST_HOURS`.
+    """The requested length (one of the first three fields), otherwise `EPOCHS` passes in at most `MOST_HOURS`.
 
     Attributes:
         hours: of the whole command, data and results included, all starts added up.
@@ -35,11 +35,11 @@ class Length:
         return {"hours": self.hours, "epochs": self.epochs, "max_steps": self.max_steps}
 
     def is_by_time(self) -> bool:
-        """Whether hours decide the end, given ones or the most."""
+        """Whether hours decide the end, either requested ones or the maximum."""
         return self.epochs is None and self.max_steps is None
 
     def seconds(self) -> float:
-        """Seconds of the whole command, where hours decide."""
+        """Seconds of the whole command if hours decide; otherwise None."""
         return 3600 * (self.hours or constants.MOST_HOURS)
 
     def end_seconds(self, slowness: float) -> float:
@@ -55,7 +55,7 @@ class Length:
             )
 
     def training_seconds(self, seconds_of_a_pass: float, other_seconds: float) -> float:
-        """The seconds of the updates that are expected before the data are made; not by --max-steps.
+        """Expected seconds of the updates, before the data are made; --max-steps is ignored.
 
         Args:
             seconds_of_a_pass: over the text.
@@ -74,7 +74,7 @@ class Length:
         return left
 
     def updates(self, expected: int, expected_seconds: float, updates_of: Callable[[float], int | None]) -> int:
-        """The updates of the whole run. With --hours this is a limit that cannot be reached in time.
+        """Number of updates of the whole run. With --hours it is a limit that is never reached in time.
 
         Args:
             expected, expected_seconds: updates and seconds of the recorded plan, made perhaps for fewer --hours.
@@ -88,7 +88,7 @@ class Length:
         return math.ceil(constants.MOST_UPDATES * expected * longer)
 
     def seconds_left(self, used: float, end_seconds: float) -> float | None:
-        """Seconds that the training may take from the start of its ranks on; None: the updates decide.
+        """Seconds for the training from the start of its ranks; None if updates decide.
 
         Args:
             used: by all starts until now.
@@ -99,7 +99,7 @@ class Length:
         return self.seconds() - used - end_seconds if self.is_by_time() else None
 
     def refuse_used_up(self, used: float, used_here: float, other_seconds: float) -> None:
-        """Raises ValueError: the hours are used up. The hours that it names leave time after another such start."""
+        """Raise ValueError if the hours are used up; it suggests enough hours for another start."""
         least = math.ceil((used + used_here + 2 * other_seconds) / 36) / 100
         raise ValueError(
             f"hours={self.seconds() / 3600:g} leave no time for training: {duration(used)} were used; pass at least "
@@ -107,7 +107,7 @@ class Length:
         )
 
     def is_reached(self, finished: "Length | None") -> bool:
-        """Whether a training that is finished had this length, or more."""
+        """Whether a finished training had at least this length."""
         if finished is None:
             return False
         before = finished._limits()
@@ -118,7 +118,7 @@ class Length:
         return True
 
     def doubled(self, hours: float) -> tuple[str, str]:
-        """The flag and the value that train twice as long. hours: the planned or used hours."""
+        """The flag and value for a training twice as long; `hours` are the planned or used hours."""
         if self.epochs is not None:
             return "--epochs", f"{2 * self.epochs:g}"
         if self.max_steps is not None:

@@ -1,4 +1,4 @@
-"""The plan of a training on own text, as it is recorded: the settings of the training and what is expected of it."""
+"""The recorded plan of a training on the user's text: its settings, and what is expected of it."""
 
 import dataclasses
 from typing import Any
@@ -14,7 +14,7 @@ from bert.tokenization.normalization import UNCASED, Normalization
 
 @dataclasses.dataclass(frozen=True)
 class PlanRow:
-    """One line of the plan's table: a value, why, and the flag that sets it."""
+    """One row of the plan's table: a value, the reason, and the flag that sets it."""
 
     name: str
     value: str
@@ -24,7 +24,7 @@ class PlanRow:
 
 @dataclasses.dataclass(frozen=True)
 class TextPlan:
-    """The choices for one text on one machine.
+    """The plan for one text and one machine.
 
     Attributes:
         model: a name of `constants.MODELS`, or that of the weights.
@@ -55,15 +55,15 @@ class TextPlan:
     warnings: tuple[str, ...] = ()
 
     def is_timed(self) -> bool:
-        """Whether time can decide when the training ends: its schedule can decay at any time."""
+        """Whether a time limit can end the training: the schedule can decay at any time."""
         return bool(self.settings["lr_schedule"] == "wsd")
 
     def word_segmenter(self) -> str | None:
-        """What cuts the text, or finds its words for the masks."""
+        """Name of the segmenter that cuts the text, or finds words for masking."""
         return self.normalization.word_segmenter or self.segmenter
 
     def whole_words(self) -> bool:
-        """Whether masks cover whole words, which a segmenter finds."""
+        """Whether whole words are masked, as found by a segmenter."""
         return bool(self.segmenter and self.settings.get("whole_word_masking", True))
 
     def network(self) -> NetworkSize:
@@ -72,7 +72,7 @@ class TextPlan:
         return NetworkSize(self.model, BertConfig(**sizes), self.settings["max_seq_length"], precision)
 
     def placed(self, placement: Placement, request: TextRequest) -> "TextPlan":
-        """The plan with the settings of these devices, which do not decide what is learned."""
+        """The plan with the settings of other devices, which do not affect what is learned."""
         share = max(1, self.settings["global_batch_size"] // placement.ranks)
         fits = max(1, min(placement.most_sequences, share))
         usual = next(size for size in range(fits, 0, -1) if share % size == 0)
@@ -86,7 +86,7 @@ class TextPlan:
 
 
 def plan_of(decisions: Decisions) -> TextPlan:
-    """The plan without its table."""
+    """Make the plan without its table."""
     request, text, data = decisions.request, decisions.text, decisions.data
     plan = TextPlan(
         model=decisions.candidate.name,
@@ -109,7 +109,7 @@ def plan_of(decisions: Decisions) -> TextPlan:
 
 
 def _settings(decisions: Decisions) -> dict[str, Any]:
-    """The settings of the training by their flat names. Requested settings override what the rules choose."""
+    """Flat settings of the training. Requested settings override the rules."""
     request, data, rates, evaluations = decisions.request, decisions.data, decisions.rates, decisions.evaluations
     settings = {
         **decisions.candidate.settings(),

@@ -1,4 +1,4 @@
-"""The wording of a plan for own text: a table with a row for each choice."""
+"""The table of a plan for the user's text, with a row for each choice."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _LENGTH_ROWS = _UPDATES, _EPOCHS, _TIME, _EXPECTED = "updates", "epochs", "time"
 
 
 def table(plan: TextPlan, request: TextRequest, has_begun: bool = False) -> str:
-    """Aligned columns: what, value, why, flag.
+    """Format the rows in aligned columns: name, value, reason, flag.
 
     Args:
         has_begun: the run exists: show its recorded choices, overridden by the flags of this command.
@@ -55,7 +55,7 @@ def table(plan: TextPlan, request: TextRequest, has_begun: bool = False) -> str:
 
 
 def make_plan(decisions: Decisions) -> TextPlan:
-    """The plan with its rows and warnings."""
+    """Make the plan with its rows and warnings."""
     plan, placement = plan_of(decisions), decisions.candidate.placement
     of_devices = device_rows(plan, placement, decisions.machine, decisions.request)
     rows = (
@@ -71,7 +71,7 @@ def make_plan(decisions: Decisions) -> TextPlan:
 
 
 def on_devices(plan: TextPlan, placement: Placement, machine: MachineFacts, request: TextRequest) -> TextPlan:
-    """The plan of a run that has begun, perhaps elsewhere, with the settings and rows of these devices."""
+    """The plan of a run that has begun, perhaps on another machine, for these devices."""
     plan = plan.placed(placement, request)
     rows = {row.name: row for row in plan.choices} | device_rows(plan, placement, machine, request)
     need = disk_bytes(plan.num_bytes, plan.duplicate_factor, plan.network().model)
@@ -87,14 +87,14 @@ def _disk_row(num_bytes: float, machine: MachineFacts) -> PlanRow:
 
 
 def _size_of(folder: Path) -> int:
-    """Bytes of the files that are there."""
+    """Total size in bytes of the files that exist."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def device_rows(
     plan: TextPlan, placement: Placement, machine: MachineFacts, request: TextRequest
 ) -> dict[str, PlanRow]:
-    """The rows of the devices, by their names. They do not decide what is learned."""
+    """Rows about the devices, by name. They do not affect what is learned."""
     ranks, network = placement.ranks, plan.network()
     where = f"{machine.gpus} here" if placement.device == "gpu" else f"no GPU here{machine.note}"
     if machine.is_planned:
@@ -158,7 +158,7 @@ def _case_row(decisions: Decisions) -> PlanRow:
 
 
 def _model_rows(decisions: Decisions) -> Iterator[PlanRow]:
-    """What is learned, by which model, from what lengths and batches."""
+    """Rows about the model, the sequences and the batches."""
     request, candidate, model = decisions.request, decisions.candidate, decisions.candidate.model
     named = "masked words" if candidate.objective == "mlm" else "masked words and next sentences"
     is_given = request.setting("objective") or request.setting("masked_lm_ratio") is not None
@@ -193,7 +193,7 @@ def _model_rows(decisions: Decisions) -> Iterator[PlanRow]:
 
 
 def _training_rows(decisions: Decisions) -> Iterator[PlanRow]:
-    """Optimizer, rates, dropout, and what is measured during the training."""
+    """Rows about optimizer, learning rates, dropout and evaluations."""
     rates, updates, evaluations = decisions.rates, decisions.training.updates, decisions.evaluations
     rate, why = rates.learning_rate
     value = f"{decisions.candidate.optimizer}, rate {rate:g}"
@@ -218,7 +218,7 @@ def _patience(evaluations: int) -> str:
 
 
 def _rows_of_the_length(decisions: Decisions, plan: TextPlan) -> Iterator[PlanRow]:
-    """How many updates, passes over the text and hours there will be, and which of them decides."""
+    """Rows about updates, passes over the text and hours, and which of them decides."""
     length, training, overhead = decisions.request.length, decisions.training, decisions.overhead
     decides = "the time decides; " if length.hours is not None else ""
     known = "measured" if decisions.speed_is_measured else "estimated"
@@ -247,7 +247,7 @@ def _rows_of_the_length(decisions: Decisions, plan: TextPlan) -> Iterator[PlanRo
 
 
 def _source_rows(decisions: Decisions) -> Iterator[PlanRow]:
-    """Passes over each named source."""
+    """Rows with the passes over each named source."""
     text, sources = decisions.text, decisions.request.sources
     share_of_text = sum(source.share for source in sources if source.name != REPLAY)
     for source in sources:
@@ -260,7 +260,7 @@ def _source_rows(decisions: Decisions) -> Iterator[PlanRow]:
 
 
 def _expected(decisions: Decisions) -> str | None:
-    """The held-out loss that the training is expected to end with, if such trainings were measured."""
+    """Row with the expected held-out loss, if comparable trainings were measured."""
     candidate, request, rates = decisions.candidate, decisions.request, decisions.rates
     share = request.setting("eval_masked_lm_ratio", MASKED_SHARE)
     settings = candidate.settings() | request.settings
@@ -279,7 +279,7 @@ def _expected(decisions: Decisions) -> str | None:
 
 
 def _rows_of_this_command(request: TextRequest) -> Iterator[PlanRow]:
-    """What this command changes for a run that exists."""
+    """Rows about what this command changes in an existing run."""
     length: Length = request.length
     if (patience := request.setting("early_stopping")) is not None:
         yield PlanRow(_EARLY_STOPPING, _patience(patience), GIVEN, "--early-stopping")

@@ -1,4 +1,4 @@
-"""The warnings of a plan for own text, each with a remedy."""
+"""Warnings of a plan for the user's text, each with a remedy."""
 
 import math
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _FREE = "are free"
 
 
 def warnings_of(decisions: Decisions, plan: TextPlan) -> Iterator[str]:
-    """What is wrong with the plan, each with a remedy."""
+    """Warnings about the plan, each with a remedy."""
     request, machine = decisions.request, decisions.machine
     if request.weights is not None:
         yield from request.weights.warnings
@@ -44,7 +44,7 @@ def warnings_of(decisions: Decisions, plan: TextPlan) -> Iterator[str]:
 
 
 def disk_warning(need: float, machine: MachineFacts) -> list[str]:
-    """The warning of too little disk space, if there is too little.
+    """Warning if there is too little disk space; otherwise empty.
 
     Args:
         need: bytes that are still to be written.

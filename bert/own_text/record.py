@@ -1,4 +1,4 @@
-"""What a pre-training on own text remembers between its starts, in the record of its job."""
+"""The facts and decisions of a pre-training on the user's text, stored in the record of its job."""
 
 import dataclasses
 from pathlib import Path
@@ -18,7 +18,7 @@ _VERSION = 2
 
 @dataclasses.dataclass
 class TextRecord:
-    """The facts and the decisions of a run.
+    """The facts and decisions of a run.
 
     Attributes:
         data: what decided the data (`corpus.data_facts`).
@@ -46,7 +46,7 @@ class TextRecord:
         return self.text.slowness if self.slowness is None else self.slowness
 
     def keep_in(self, record: JobRecord) -> None:
-        """Put this record into the record of the job. It is saved when the job's record is saved."""
+        """Put these facts into the record of the job, which the job saves."""
         record.facts[RECORD_NAME] = dataclasses.asdict(self)
 
     def save(self, record: JobRecord) -> None:
@@ -55,7 +55,7 @@ class TextRecord:
 
 
 def read_record(record: JobRecord, output_dir: Path) -> TextRecord | None:
-    """What the job remembers; None before its first plan."""
+    """Read the facts and decisions from the job's record; None before the first plan."""
     content = record.facts.get(RECORD_NAME)
     if content is None:
         return None

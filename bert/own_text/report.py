@@ -1,4 +1,4 @@
-"""What a pre-training on own text ends with: what was chosen and learned, what the model can do, what to do next."""
+"""The final report of a pre-training on the user's text: scores, examples of predictions, next commands."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ _LITTLE = 0.3  # nats below the unigram entropy
 
 
 def result_lines(plan: TextPlan, config: PretrainingConfig) -> Iterator[str]:
-    """What was chosen, what was learned, and where a better model is, if the last updates made it worse."""
+    """Lines about choices and scores, and where a better checkpoint is, if the last updates made it worse."""
     model, summary = config.model, read_json(config.stage_dir() / "summary.json")
     samples = sample_set(config.data.input_dir)
     updates, batch = summary.get("steps", 0), config.batch.resolved_global_batch_size(plan.ranks)
@@ -57,7 +57,7 @@ def _stopped_early(summary: Mapping[str, Any]) -> str:
 
 
 def _result_loss(summary: Mapping[str, Any]) -> float | None:
-    """The held-out loss of the weights that are the result."""
+    """Held-out loss of the resulting weights."""
     loss: float | None = summary.get("eval_masked_lm_loss")
     return summary.get("best_eval_masked_lm_loss", loss) if summary.get("ends_with_best") else loss
 
@@ -88,7 +88,7 @@ def _learned(summary: Mapping[str, Any], config: PretrainingConfig) -> str:
 
 
 def demonstrate(output_dir: Path, text: Path, script: Path, runner: Runner) -> None:
-    """Show masked words filled in and the nearest sentences of a text. Failing is not a failed run.
+    """Print filled masks and the nearest sentences of a text. If this fails, the run still succeeds.
 
     Args:
         text: a folder of the run's data: the held-out text, or all text if nothing was held out.
@@ -105,7 +105,7 @@ def demonstrate(output_dir: Path, text: Path, script: Path, runner: Runner) -> N
 
 
 def next_commands(output_dir: Path, again: str) -> list[tuple[str, str]]:
-    """(purpose, command).
+    """The next commands as (purpose, command).
 
     Args:
         again: the command line that trains longer.

@@ -1,4 +1,4 @@
-"""Turns the command line of a pre-training with --text into the user's request. Contradictions are refused.
+"""Turns a command line with --text into the user's request, and refuses contradictions.
 
 No file is opened here but a --config-file; `given_files` reads vocabulary and weights when the run starts.
 """
@@ -54,7 +54,7 @@ _NEEDS_WEIGHTS = {
 
 
 class TextRequest(TextSettings):
-    """What a command line with --text requests. None and absent names leave the choice to the plan.
+    """The request of a command line with --text. The plan chooses values that are None or absent.
 
     Attributes:
         model: a name of `constants.MODELS`.
@@ -102,15 +102,15 @@ class TextRequest(TextSettings):
         return tuple(path for source in self.sources for path in source.paths)
 
     def setting(self, name: str, default: Any = None) -> Any:
-        """The requested setting, `default` if there is none."""
+        """The requested setting, or `default`."""
         return self.settings.get(name, default)
 
     def vocab_size(self) -> int | None:
-        """Tokens of the vocabulary of --vocab-file, else --vocab-size; None: neither was passed."""
+        """Size of the vocabulary from --vocab-file, else from --vocab-size; None if neither was passed."""
         return len(self.tokens.vocabulary) if self.tokens and not self.weights else self.setting("vocab_size")
 
     def longer(self, hours: float) -> str:
-        """The command line that trains twice as long.
+        """The command line for a training twice as long.
 
         Args:
             hours: of the whole command, planned or used.
@@ -121,7 +121,7 @@ class TextRequest(TextSettings):
 
 
 def read_text_request(line: CommandLine) -> TextRequest:
-    """What a command line with --text, or with --config evening, requests.
+    """Read the request of a command line with --text or --config evening.
 
     Raises:
         ValueError: with a line for each mistake.
@@ -185,7 +185,7 @@ def read_text_request(line: CommandLine) -> TextRequest:
 
 
 def _assumed_words(launch: Mapping[str, Any]) -> int | None:
-    """The number of --words, such as 120M."""
+    """Number of words from --words, such as 120M."""
     typed = launch.get("words")
     if typed is None:
         return None
@@ -201,7 +201,7 @@ def _assumed_words(launch: Mapping[str, Any]) -> int | None:
 
 
 def _without_length(words: Iterable[str]) -> tuple[str, ...]:
-    """The words without the flags that decide how long this start trains, and without their values."""
+    """The command line without the flags for the length of this start, and without their values."""
     words_left, remaining = list[str](), iter(words)
     for word in remaining:
         flag, equals, _ = word.partition("=")
@@ -215,7 +215,7 @@ def _without_length(words: Iterable[str]) -> tuple[str, ...]:
 def _with_recipe(
     launch: Mapping[str, Any], training: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], Path | None]:
-    """The flags, with those that `--config evening` stands for.
+    """The flags, completed by the flags that `--config evening` stands for.
 
     Returns:
         Flags of the launch, flags of the training, and the folder of the documentation if that is the text.
@@ -286,7 +286,7 @@ def _refuse_unmeasured_stopping(settings: Mapping[str, Any], held_out_fraction: 
 
 
 def _refuse_output_in_text(output_dir: Path, sources: Iterable[TextSource]) -> None:
-    """Refuse results inside of the text, which would be read as text at the next start."""
+    """Refuse an output folder inside the text folder: results would be read as text next time."""
     place = output_dir.resolve()
     for path in (path for source in sources for path in source.paths):
         if path.is_dir() and path.resolve() in (place, *place.parents):
@@ -297,7 +297,7 @@ def _refuse_output_in_text(output_dir: Path, sources: Iterable[TextSource]) -> N
 
 
 def _model(launcher: dict[str, Any], common: dict[str, Any]) -> str | None:
-    """The model that was named by --config or --bert-model; sizes of a --config-file become single settings."""
+    """The model that --config or --bert-model names; the sizes of a --config-file become single settings."""
     name, built_in = launcher.get("config"), common.pop("bert_model", None)
     if name is not None and name not in MODEL_NAMES:
         close = suggest(name, MODEL_NAMES, f"they are {', '.join(MODEL_NAMES)}")
@@ -317,6 +317,6 @@ def _model(launcher: dict[str, Any], common: dict[str, Any]) -> str | None:
 
 
 def _output_dir(text: Path) -> Path:
-    """results/NAME, by the name of the folder or file."""
+    """Default output folder: results/NAME, by the name of the folder or file."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", text.resolve().name.partition(".")[0]).strip("-.")
     return Path("results") / (name or "text")

@@ -1,4 +1,4 @@
-"""The rules of a plan for own text: pure functions from facts and request to `decisions`, composed by `decide`.
+"""The rules of a plan for the user's text: pure functions from facts and request to `decisions`.
 
 A requested value is always taken as it is. `constants` has the figures of the rules, each with its source. Nothing is
 read, measured or printed here.
@@ -42,7 +42,7 @@ _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 def decide(
     text: TextFacts, machine: MachineFacts, request: TextRequest, speeds: Speeds, used_seconds: float = 0.0
 ) -> Decisions:
-    """Choose the model, and everything that follows from it.
+    """Choose the model, and everything that depends on it.
 
     Args:
         speeds: a larger model without a speed is not chosen.
@@ -60,7 +60,7 @@ def decide(
 def expected_batches(
     candidates: Sequence[ModelCandidate], text: TextFacts, machine: MachineFacts, request: TextRequest, speeds: Speeds
 ) -> dict[str, int]:
-    """The global batch that each model would have, by the names of the models."""
+    """Expected global batch of each model, by name."""
     overhead = estimate_overhead(text, machine, request)
     return {
         candidate.name: _decide_for(candidate, text, machine, request, speeds, overhead).batch.size.value
@@ -76,7 +76,7 @@ def _decide_for(
     speeds: Speeds,
     overhead: Overhead,
 ) -> Decisions:
-    """Everything but the model. Each part follows from the parts above it."""
+    """All decisions except the model. Each one depends on earlier ones."""
     data = decide_data(text, machine, request, candidate)
     sequences = _sequences_in_time(request.length, data, speeds.of_models[candidate.name], overhead)
     batch = decide_batch(request, candidate, data, sequences)
@@ -105,7 +105,7 @@ def _decide_for(
 def estimate_overhead(
     text: TextFacts, machine: MachineFacts, request: TextRequest, is_measured: bool = True, used_seconds: float = 0.0
 ) -> Overhead:
-    """The time before and after the updates.
+    """Estimate the time before and after the updates.
 
     Args:
         is_measured: the ranks that measure the speed were started already, in the used seconds.
@@ -119,13 +119,13 @@ def estimate_overhead(
 
 
 def duplicate_factor(text: TextFacts, request: TextRequest) -> int:
-    """How often the text is in the shards: several times if it is small, as else its sentence pairs are memorised."""
+    """Number of copies of the text in the shards: several for a small text, so that pairs are not memorised."""
     is_small = text.num_bytes <= constants.LARGEST_DUPLICATED_TEXT
     return request.duplicate_factor or (constants.DUPLICATE_FACTOR if is_small else 1)
 
 
 def decide_data(text: TextFacts, machine: MachineFacts, request: TextRequest, candidate: ModelCandidate) -> Data:
-    """What is held out, how words are found, and how many samples a pass over the rest has."""
+    """Choose the held-out part, the word segmenter, and the number of samples in a pass over the rest."""
     tokens = text_tokens(text, candidate.model.vocab_size)
     held_out = _held_out(text, request, tokens)
     replayed = sum(source.share for source in request.sources if source.name == REPLAY)
@@ -141,14 +141,14 @@ def decide_data(text: TextFacts, machine: MachineFacts, request: TextRequest, ca
 
 
 def _held_out(text: TextFacts, request: TextRequest, tokens: float) -> Choice[float]:
-    """A size that measures well, but at most a tenth of the text."""
+    """Size of the held-out text: enough for a precise loss, at most a tenth of the text."""
     share = constants.HELD_OUT_BYTES / max(text.num_bytes, 1)
     share = round(min(constants.LARGEST_HELD_OUT, max(constants.SMALLEST_HELD_OUT, share)), 3)
     return choose(request.held_out_fraction, share, f"about {short_number(share * tokens)} tokens to measure on")
 
 
 def _segmenter(text: TextFacts, machine: MachineFacts, request: TextRequest) -> str | None:
-    """jieba for Chinese text if it is installed; only WordPiece tokens lie within the words that jieba finds."""
+    """The word segmenter: jieba for Chinese text if installed; its words need WordPiece tokens."""
     is_wordpiece = request.tokens is None or request.tokens.vocabulary.is_wordpiece()
     usual = machine.segmenter if text.is_chinese and is_wordpiece else ""
     name = usual if request.word_segmenter == "auto" else request.word_segmenter
@@ -159,7 +159,7 @@ def _segmenter(text: TextFacts, machine: MachineFacts, request: TextRequest) -> 
 
 
 def decide_batch(request: TextRequest, candidate: ModelCandidate, data: Data, sequences: float) -> Batch:
-    """The global batch, and bins if each bin of the shards has samples enough for it.
+    """Choose the global batch, and bins if each bin has enough samples for a batch.
 
     Args:
         sequences: that the training reads.
@@ -170,7 +170,7 @@ def decide_batch(request: TextRequest, candidate: ModelCandidate, data: Data, se
 
 
 def _global_batch(request: TextRequest, candidate: ModelCandidate, data: Data, sequences: float) -> Choice[int]:
-    """Grows with the square root of the tokens that the whole training reads; a power of two for each rank.
+    """Global batch: grows with the square root of all training tokens; a power of two for each rank.
 
     Not so large that there are fewer than 200 updates, or that the shards have fewer than 8 batches.
     """
@@ -194,7 +194,7 @@ def _global_batch(request: TextRequest, candidate: ModelCandidate, data: Data, s
 def expect_training(
     request: TextRequest, candidate: ModelCandidate, data: Data, batch: Batch, measured_speed: float, overhead: Overhead
 ) -> Training:
-    """Dropout by the number of epochs, then speed and updates with that dropout.
+    """Choose dropout by the number of epochs, then estimate speed and updates with that dropout.
 
     Small models are measured without dropout, which makes their updates on a CPU slower.
     """
@@ -210,7 +210,7 @@ def expect_training(
 
 
 def _sequences_in_time(length: Length, data: Data, speed: float, overhead: Overhead) -> float:
-    """Sequences that the training reads if --max-steps does not decide."""
+    """Number of sequences that the training reads, unless --max-steps decides."""
     return length.training_seconds(data.samples / speed, overhead.seconds()) * speed
 
 
@@ -219,7 +219,7 @@ def _updates(length: Length, sequences: float, batch: int) -> int:
 
 
 def decide_dropouts(request: TextRequest, candidate: ModelCandidate, epochs: float) -> Choice[dict[str, float]]:
-    """The dropout of the layers and of the attention: only a text that is read often needs it."""
+    """Choose the dropout of layers and attention: only a text that is read often needs it."""
     rule = candidate.rule
     if rule is None:
         rates, why = [getattr(candidate.model, name) for name in _DROPOUTS], "that of the weights"
@@ -236,7 +236,7 @@ def decide_dropouts(request: TextRequest, candidate: ModelCandidate, epochs: flo
 
 
 def decide_rates(request: TextRequest, candidate: ModelCandidate, batch: Batch) -> Rates:
-    """Peak, warm-up and schedule of the learning rate."""
+    """Choose peak, warm-up and schedule of the learning rate."""
     learning_rate = _learning_rate(request, candidate, batch)
     factor = constants.NEW_HEAD_RATE / learning_rate.value if _has_new_head(request) else 1.0
     decay_share = request.setting("lr_decay_share", constants.DECAY_SHARE)
@@ -251,7 +251,7 @@ def decide_rates(request: TextRequest, candidate: ModelCandidate, batch: Batch) 
 
 
 def _learning_rate(request: TextRequest, candidate: ModelCandidate, batch: Batch) -> Choice[float]:
-    """The rate of a published or measured recipe, scaled by the square root of the batch in tokens."""
+    """Peak learning rate of a published or measured recipe, scaled by the square root of the batch in tokens."""
     rule, most = candidate.rule, constants.MOST_RATE
     if rule is not None and candidate.optimizer != "AdamW":
         rate, anchor_tokens, why = rule.rate, rule.batch_tokens, rule.source
@@ -272,7 +272,7 @@ def _learning_rate(request: TextRequest, candidate: ModelCandidate, batch: Batch
 
 
 def _has_new_head(request: TextRequest) -> bool:
-    """Whether existing weights lack a masked-LM head, so that a new one is made."""
+    """Whether existing weights lack a masked-LM head, so that a new one is initialised."""
     return request.weights is not None and "masked-LM head" not in request.weights.heads
 
 
@@ -287,7 +287,7 @@ def _warmup(request: TextRequest, batch: Batch) -> Choice[float]:
 
 
 def decide_evaluations(request: TextRequest, candidate: ModelCandidate, data: Data, training: Training) -> Evaluations:
-    """Evaluations take a twentieth of the training time; there are at least 2 and at most 20."""
+    """Choose the evaluations: 2 to 20, in about a twentieth of the training time."""
     usual = constants.EVALUATED_SEQUENCES[candidate.placement.device]
     most_samples = request.setting("eval_samples", usual)
     if not data.held_out.value:

@@ -1,4 +1,4 @@
-"""The sources of a training on own text: --text PATH ..., weighted --text NAME=WEIGHT:PATH, --replay PATH ..."""
+"""The sources of a training on the user's text: --text PATH ..., --text NAME=WEIGHT:PATH, --replay PATH ..."""
 
 import dataclasses
 import glob
@@ -18,7 +18,7 @@ _PARTS = 1_000_000  # that shares are counted in, where a folder's samples are o
 
 @dataclasses.dataclass(frozen=True)
 class TextSource:
-    """Files that are read together.
+    """Files that form one source of text.
 
     Attributes:
         name: "" of the only one.
@@ -30,23 +30,23 @@ class TextSource:
     share: float = 1.0
 
     def folder(self) -> str:
-        """Its folder below that of the shards, as a mixture names it."""
+        """Name of its folder inside the shards' folder, as a mixture names it."""
         return self.name or "."
 
     def words(self) -> list[str]:
-        """The words that name it, with whole paths."""
+        """The command-line arguments that name it, with absolute paths."""
         prefix = f"{self.name}={self.share:g}:" if self.name else ""
         return [f"{prefix}{os.path.abspath(path)}" for path in self.paths]
 
     def group_by(self, asked: str | None) -> str | None:
-        """The column or folder that groups the documents; None for general text (--replay)."""
+        """Column or folder that groups the documents; None for general text (--replay)."""
         return None if self.name == REPLAY else asked
 
 
 def read_sources(
     text: Sequence[str], replay: Sequence[str] | None, replay_share: float | None
 ) -> tuple[TextSource, ...]:
-    """The sources, that of the general text last; ValueError for a contradiction."""
+    """The sources, with the general text last; ValueError for a contradiction."""
     if "" in text or "" in (replay or ()):
         raise ValueError("--text names no file or folder (an empty word); is a variable not set?")
     named = {word: found for word in text if (found := _NAMED.fullmatch(word)) and not Path(word).exists()}
@@ -95,7 +95,7 @@ def _number(text: str) -> float:
 
 
 def _refuse_shared_files(sources: Sequence[TextSource]) -> None:
-    """Refuse files that two sources read: their text would be on both sides of what is held out."""
+    """Refuse files in two sources: their text could be both trained on and held out."""
     for one, other in itertools.permutations(sources, 2):
         for path, place in itertools.product(one.paths, other.paths):
             if path.resolve() in (place.resolve(), *place.resolve().parents):
@@ -106,7 +106,7 @@ def _refuse_shared_files(sources: Sequence[TextSource]) -> None:
 
 
 def quoted_words(words: Sequence[str | Path]) -> str:
-    """The words of a command line, quoted for a shell.
+    """The arguments of a command line, quoted for a shell.
 
     Files that are all of a folder, or all with the suffix of the first, become the pattern that lists them.
     """
@@ -123,7 +123,7 @@ def quoted_words(words: Sequence[str | Path]) -> str:
 
 
 def refuse_shared_groups(group_by: str | None, groups: Mapping[str, set[str]]) -> None:
-    """Refuse groups that are in several sources, because each source is divided by itself."""
+    """Refuse groups that are in several sources, because each source is split by itself."""
     for (one, of_one), (other, of_other) in itertools.combinations(groups.items(), 2):
         if shared := len(of_one & of_other):
             raise ValueError(
@@ -133,7 +133,7 @@ def refuse_shared_groups(group_by: str | None, groups: Mapping[str, set[str]]) -
 
 
 def pass_over(sources: Sequence[TextSource], counts: Mapping[str, int]) -> dict[str, int]:
-    """Samples that a pass takes of each folder: it reads the text without --replay once, or as often by the weights.
+    """Samples of each folder in one pass: the text without --replay once, or by the sources' weights.
 
     Args:
         counts: samples of each source.
@@ -144,5 +144,5 @@ def pass_over(sources: Sequence[TextSource], counts: Mapping[str, int]) -> dict[
 
 
 def held_out_mix(sources: Sequence[TextSource]) -> dict[str, int]:
-    """How the held-out loss weighs the sources: as they are trained on, general text not at all."""
+    """Weights of the sources in the held-out loss: as in training; general text has none."""
     return {source.folder(): 0 if source.name == REPLAY else round(_PARTS * source.share) for source in sources}

@@ -1,5 +1,4 @@
-"""How fast the candidates of a plan for own text train: measured with the training's own programs, for a second or two
-each, or estimated from the machine."""
+"""Training speed of the candidate models: measured for a second or two each, or estimated from the machine."""
 
 import math
 import subprocess
@@ -28,7 +27,7 @@ _CPU, _UNKNOWN_GPU = "CPU-core", "RTX-3090"  # parts of the planner's table
 
 
 def estimate_speeds(candidates: Sequence[ModelCandidate], machine: MachineFacts) -> dict[str, float]:
-    """Sequences per second of all ranks, of every candidate, by the planner's arithmetic; nothing is started."""
+    """Estimated sequences per second of all ranks, for every candidate; runs nothing."""
     parts, speeds = load_parts(), dict[str, float]()
     for candidate in candidates:
         placement = candidate.placement
@@ -43,7 +42,7 @@ def estimate_speeds(candidates: Sequence[ModelCandidate], machine: MachineFacts)
 def speeds_on(
     candidates: Sequence[ModelCandidate], hardware: Hardware, batches: Mapping[str, float]
 ) -> dict[str, float]:
-    """Sequences per second of all devices, of every candidate with its batch, by the planner's arithmetic.
+    """Estimated sequences per second of all devices, for every candidate with its batch.
 
     Args:
         hardware: that --plan names.
@@ -66,7 +65,7 @@ def speeds_on(
 def measure_speeds(
     candidates: Sequence[ModelCandidate], batches: Mapping[str, float]
 ) -> tuple[dict[str, float], float]:
-    """Start ranks that train each candidate for a moment.
+    """Measure the speeds: start ranks that train each candidate for a moment.
 
     Args:
         batches: sequences of an update, by the names of the candidates.
@@ -79,7 +78,7 @@ def measure_speeds(
 
 
 def probe_settings(candidate: ModelCandidate, batch: float) -> dict[str, Any]:
-    """The settings that the speed is measured with: one micro-batch for each update.
+    """Settings of a speed measurement: one micro-batch in each update.
 
     It takes about a second, and is at most a rank's part of the batch. A smaller one would look too slow, as the update
     itself takes as long.
@@ -111,7 +110,7 @@ def probe_settings(candidate: ModelCandidate, batch: float) -> dict[str, Any]:
 
 
 def _slowness(seconds: float, placement: Placement) -> float:
-    """The start-up time of the ranks here divided by that on an idle machine: at least 1, at most MOST_SLOWNESS."""
+    """Start-up time of the ranks relative to an idle machine: between 1 and MOST_SLOWNESS."""
     usual = constants.FIRST_STEP_SECONDS[placement.device]
     if placement.ranks > 1:
         usual += constants.LAUNCHER_SECONDS[placement.device]

@@ -1,4 +1,4 @@
-"""Measures the speed of training programs on this machine, on which a plan for own text rests.
+"""Measures the speed of training programs on this machine, for a plan.
 
     python -m paddle.distributed.launch bert/own_text/speed_probe.py TO.json CONFIG.yaml ...
 
@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure(config: PretrainingConfig, group: Group) -> tuple[float, float]:
-    """(time of the first step, in seconds since 1970; seconds of a micro-step with its update, the slowest rank's)."""
+    """Measure (time of the first step in seconds since 1970, seconds of a micro-step on the slowest rank)."""
     program, device = build(config, objective_of(config), group)
     feeding, feed, began = Feeding(program, device), made_up_batch(config, program, group.rank), time.time()
     _step(program, device, feeding, feed)  # the first one also prepares the program
@@ -78,7 +78,7 @@ def _step(program: TrainingProgram, device: Device, feeding: Feeding, feed: dict
 
 
 def made_up_batch(config: PretrainingConfig, program: TrainingProgram, seed: int) -> dict[str, np.ndarray]:
-    """A micro-batch of random tokens with the lengths and the masks of real samples, as the program reads it."""
+    """A micro-batch of random tokens with realistic lengths and masks, in the program's layout."""
     rng = np.random.default_rng(seed)
     rows, length = config.batch.batch_size, config.data.max_seq_length
     real = round(constants.FILLED_BY_A_SAMPLE * length)

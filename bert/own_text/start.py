@@ -1,4 +1,4 @@
-"""The start of a training on own text: its record, new or kept, and the settings of the training."""
+"""Starts a training on the user's text: reads or makes its record, and derives the settings."""
 
 import dataclasses
 import time
@@ -30,12 +30,12 @@ from data.text.readers import Reading
 
 
 def checkpoint_steps(output_dir: Path) -> list[int]:
-    """The checkpoints in the output folder, of any model."""
+    """The checkpoints of all models in the output folder."""
     return [step for folder in output_dir.glob("*/phase1") for step in list_steps(folder)]
 
 
 def record_of(request: TextRequest, job: JobRecord, begun: float | None = None, may_measure: bool = True) -> TextRecord:
-    """Before the first checkpoint: a new plan. After it: the recorded plan, on the devices of this machine.
+    """A new plan before the first checkpoint; afterwards the recorded plan, on this machine's devices.
 
     Args:
         job: the record of earlier starts.
@@ -83,7 +83,7 @@ def _new_record(request: TextRequest, used: float, begun: float, may_measure: bo
 
 
 def read_text(request: TextRequest) -> TextFacts:
-    """Read the facts of all sources. With --words assume the facts of usual English text."""
+    """Read the facts of all sources; with --words assume the facts of typical English text."""
     if (words := request.assumed_words) is not None:
         size = constants.CHARACTERS_OF_A_WORD * words
         documents = max(1, words // constants.WORDS_OF_A_DOCUMENT)
@@ -121,7 +121,7 @@ def read_text(request: TextRequest) -> TextFacts:
 
 
 def training_config(request: TextRequest, record: TextRecord) -> PretrainingConfig:
-    """The settings of the training, from the plan, the run's paths, the flags of this command and the updates."""
+    """Settings of the training, from the plan, the run's paths, this command's flags and the updates."""
     plan, output_dir, length = record.plan, request.output_dir, request.length
     steps = length.updates(plan.updates, plan.seconds, lambda passes: corpus.updates_of(request, plan, passes))
     settings: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The steps of a training on own text: data, training, results.
+"""The steps of a training on the user's text: data, training, results.
 
 The plan was made from the text, the machine and its speed. The data are made once. With --hours the time decides the
 end: the rate is stable until the last share of the time, in which it decays.
@@ -50,7 +50,7 @@ def text_job(request: TextRequest, record: TextRecord, config: PretrainingConfig
 
 @dataclass(frozen=True)
 class Documentation(Step):
-    """Collects the documentation of this machine, which is the text of the evening's recipe."""
+    """The step that collects this machine's documentation as text for the recipe `evening`."""
 
     folder: Path
     num_workers: int
@@ -74,7 +74,7 @@ class Documentation(Step):
 
 @dataclass(frozen=True)
 class TextData(Step):
-    """Makes the missing data: imported text, vocabulary, shards."""
+    """The step that makes missing data: imported text, vocabulary, shards."""
 
     text: TextRequest
     record: TextRecord
@@ -104,14 +104,14 @@ class TextData(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class TextTraining(Train):
-    """Trains on the user's text for the requested time, epochs or updates."""
+    """The step that trains on the user's text for the requested time, epochs or updates."""
 
     config: PretrainingConfig
     text: TextRequest
     record: TextRecord
 
     def settled(self, execution: Execution) -> Self:
-        """The step with settings that know the vocabulary, the number of samples and the expected updates."""
+        """The step with settings that follow from the data: vocabulary, samples and expected updates."""
         return replace(self, config=training_config(self.text, self.record))
 
     def run(self, execution: Execution) -> int:
@@ -134,9 +134,7 @@ class TextTraining(Train):
         return code
 
     def seconds(self, execution: Execution) -> float | None:
-        """Seconds that the training may take, from the start of its ranks; None: the number of updates decides, or the
-        decay that was recorded.
-        """
+        """Seconds from the start of the ranks; None if updates, or a recorded decay, decide the end."""
         record, length = self.record, self.text.length
         used, slowness = execution.record.used(), record.current_slowness()
         start_seconds, end_seconds = constants.START_SECONDS[self.config.hardware.device], length.end_seconds(slowness)
@@ -160,7 +158,7 @@ class TextTraining(Train):
         return {"from_pretrained_params": None, **start}
 
     def is_done(self, execution: Execution) -> bool:
-        """Whether the training was finished with the length that is asked for now, or with more."""
+        """Whether the training is finished with at least the requested length."""
         record, summary, patience = self.record, self._summary(), self.config.run.early_stopping
         if summary.get("stopped_early") and (patience == 0 or patience > summary.get("early_stopping", 0)):
             return False
@@ -183,7 +181,7 @@ class TextTraining(Train):
 
 @dataclass(frozen=True)
 class TextResults(Step):
-    """Shows what was learned, what the model can do, and what to do next."""
+    """The step that shows scores, examples of predictions, and next commands."""
 
     takes_time: ClassVar[bool] = False
     training: TextTraining

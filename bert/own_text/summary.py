@@ -1,4 +1,4 @@
-"""What a start of a training on own text says first: its plan, and whether what is there can be continued."""
+"""Prints the plan of a training on the user's text, and checks that an earlier training can continue with it."""
 
 from bert.config.run_file import dump_yaml
 from bert.config.unread_settings import unread_warnings

@@ -1,4 +1,4 @@
-"""Flags of a pre-training -> the values of its settings, each checked by its own field, without the other settings."""
+"""Reads flags of a pre-training as settings, each checked on its own by its field."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -15,7 +15,7 @@ _VALIDATORS = {"before": BeforeValidator, "after": AfterValidator}
 
 
 def typed_settings(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of flags, by the names of the settings.
+    """Values of flags, by the names of the settings.
 
     Args:
         flags: strings as typed, or values that have their type.

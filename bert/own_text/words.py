@@ -1,4 +1,4 @@
-"""How own text becomes words and tokens: its case, what cuts it, and what a sample of it shows."""
+"""How the user's text becomes words and tokens: case, segmenter, and token counts of a sample."""
 
 import contextlib
 import dataclasses
@@ -20,7 +20,7 @@ SAMPLED_TOKENS = 4_096  # of the vocabulary that is made of the sample, if none 
 
 
 def normalization_of(request: TextRequest, text: TextFacts) -> Normalization:
-    """As given, else as the given vocabulary has it, else as the text needs it.
+    """The normalisation: as requested, else from the user's vocabulary, else as the text needs it.
 
     Raises:
         ValueError: the text needs a segmenter that is not installed.
@@ -40,7 +40,7 @@ def normalization_of(request: TextRequest, text: TextFacts) -> Normalization:
 def with_tokens(
     text: TextFacts, sample: Sequence[str], request: TextRequest, normalization: Normalization
 ) -> TextFacts:
-    """The facts with the tokens of a sample, by the given vocabulary or one that is made of the sample.
+    """The facts with token counts of a sample, by the user's vocabulary or one trained on the sample.
 
     Raises:
         ValueError: too many of them are unknown.
@@ -67,7 +67,7 @@ def with_tokens(
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """The library warns at each later fork of a process in which it used threads; the sample is small."""
+    """Context manager that uses one thread: the library warns at each fork after it has used threads."""
     name = "TOKENIZERS_PARALLELISM"
     before, os.environ[name] = os.environ.get(name), "false"
     try:

@@ -44,7 +44,7 @@ if not (_HERE / "bert").is_dir():  # an editable install
 
 
 def __getattr__(name: str) -> Any:
-    """The functions are imported when they are first used: a console command does not need them."""
+    """Import a function at its first use, because a console command does not need them."""
     if name == "__version__":
         from bert import __version__ as value
     elif name in __all__:

@@ -17,7 +17,7 @@ PROGRAM = "bert-on-paddle"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code of a wrong call or of --help; otherwise the process becomes the command."""
+    """Replace this process by the command; returns an exit code only for a wrong call or --help."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help"):
         print(usage())
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def words_of(name: str) -> list[str] | None:
-    """The interpreter's arguments for a command; None if there is none of this name."""
+    """Arguments of the interpreter for a command; None if there is no such command."""
     for command in COMMANDS:
         if command.name == name:
             return command.words()

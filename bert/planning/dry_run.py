@@ -1,4 +1,4 @@
-"""`--dry-run` of every entry point: the plan of a run from its settings."""
+"""`--dry-run` of every entry point: describes a run from its settings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ Config = TypeVar("Config", bound=TrainingConfig)
 
 
 def dry_run_inquiry(report: Callable[[Config, int], str]) -> Inquiry:
-    """The flag --dry-run; `report` gets each configuration and the number of ranks."""
+    """The flag --dry-run; `report` receives each configuration and the number of ranks."""
 
     def add_flag(group: Any) -> None:
         group.add_argument(
@@ -29,7 +29,7 @@ def dry_run_inquiry(report: Callable[[Config, int], str]) -> Inquiry:
 
 
 def update_rows(config: TrainingConfig, world_size: int) -> dict[str, str]:
-    """What an update does: its batch, optimizer and precision. `config` is resolved for the device of the run."""
+    """Rows about an update: batch, optimizer and precision. `config` has no `auto` left."""
     optimizer, micro_steps = config.optimizer, config.batch.gradient_accumulation_steps(world_size)
     known = config.run.max_steps > 0
     warmup = f"{config.warmup_steps():,} steps" if known else f"{optimizer.warmup_proportion:.1%} of the steps"
@@ -51,7 +51,7 @@ def update_rows(config: TrainingConfig, world_size: int) -> dict[str, str]:
 
 
 def size_rows(config: TrainingConfig, world_size: int, device: RunDevice) -> dict[str, str]:
-    """The device of a rank, its memory, and the disk space of the checkpoints.
+    """Rows about a rank's device and memory, and the disk space of the checkpoints.
 
     Args:
         config: the settings as resolved for the device.
@@ -69,14 +69,14 @@ def size_rows(config: TrainingConfig, world_size: int, device: RunDevice) -> dic
 
 
 def _attention(config: TrainingConfig, device: RunDevice) -> str:
-    """What the memory rests on, if the card is assumed: older cards keep the attention matrices."""
+    """A note if the card is assumed: older cards store the attention matrices."""
     if not (device.is_assumed and config.kernels().attention):
         return ""
     return "; with FlashAttention, which needs Ampere or newer (more memory on older cards)"
 
 
 def _fit(config: TrainingConfig, world_size: int, device: RunDevice, memory: Memory) -> str:
-    """Whether the memory is there, and the largest micro-batch if it is not; empty for a CPU and an unknown card."""
+    """Whether the batch fits in memory, otherwise the largest micro-batch; empty for a CPU or unknown card."""
     if device.part is None or device.features.kind == "cpu":
         return ""
     usable = device.part.usable_bytes()
@@ -89,12 +89,12 @@ def _fit(config: TrainingConfig, world_size: int, device: RunDevice, memory: Mem
 
 
 def report_text(rows: Mapping[str, str | None]) -> str:
-    """The rows as text; empty ones are left out."""
+    """The rows as text; rows without a value are left out."""
     return wrapped("\n".join(f"{name:<11}{text}" for name, text in rows.items() if text), indent=" " * 11)
 
 
 def _strategy(config: TrainingConfig, micro_steps: int) -> str:
-    """Whether `program.py` or Fleet's strategies build float16 and accumulation, if the run uses one of them."""
+    """Whether float16 and accumulation come from `program.py` or from Fleet's strategies, if they are used."""
     precision, chosen = config.precision, config.optimizer.fleet_strategies.split(",")
     used = {"amp": precision.amp and precision.amp_dtype == "float16", "gradient_merge": micro_steps > 1}
     names = [name + (": Fleet's" if name in chosen else ": ours") for name, is_used in used.items() if is_used]

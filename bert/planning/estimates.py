@@ -1,4 +1,4 @@
-"""Estimates of a run from its settings: arithmetic, memory, disk."""
+"""Estimates of a run from its settings: FLOPs, memory, disk space."""
 
 import dataclasses
 from typing import Any
@@ -10,7 +10,7 @@ _FLOAT32, _FLOAT16 = 4, 2  # bytes
 
 
 def forward_flops_per_sequence(model: BertConfig, sequence_length: int, num_predictions: int) -> int:
-    """Floating-point operations of the matrix products of one forward pass, a multiply-add counted as two.
+    """FLOPs of the matrix products of one forward pass; a multiply-add counts as two.
 
     Per layer and token: 8 H^2 for queries, keys, values and output, 4 H I for the feed-forward block (6 H I with a
     gate), 4 S H for the scores and the weighted sum, of local attention too, whose band is computed and then hidden.
@@ -27,13 +27,13 @@ def forward_flops_per_sequence(model: BertConfig, sequence_length: int, num_pred
 
 
 def training_flops_per_sequence(model: BertConfig, sequence_length: int, num_predictions: int) -> int:
-    """Forward and backward: each product has two products of the same size in the backward pass."""
+    """FLOPs of forward and backward: each product has two more of its size in the backward pass."""
     return 3 * forward_flops_per_sequence(model, sequence_length, num_predictions)
 
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Bytes on one rank."""
+    """Memory of one rank, in bytes."""
 
     parameters: int
     gradients: int
@@ -44,15 +44,14 @@ class Memory:
         return self.parameters + self.gradients + self.optimizer + self.activations
 
     def largest_batch_size(self, batch_size: int, share: int, most: int, usable_bytes: float) -> int | None:
-        """The largest micro-batch, up to `most`, that fits and divides the rank's share of an update; this memory is
-        that of `batch_size`."""
+        """Largest micro-batch (at most `most`) that fits and divides the rank's share of an update."""
         fixed, per_sequence = self.total() - self.activations, self.activations / batch_size
         sizes = range(most, 0, -1)
         return next((n for n in sizes if share % n == 0 and fixed + n * per_sequence <= usable_bytes), None)
 
 
 def memory_per_rank(config: Any, world_size: int) -> Memory:
-    """Weights, gradients (and the buffer they are accumulated in), two moments, activations kept for the backward pass.
+    """Memory for weights, gradients and their accumulation buffer, two moments, and activations.
 
     `config` is any TrainingConfig with a data section, resolved for the device of the rank (`resolve_auto`). A CPU
     computes in float32 with --amp too. The framework itself comes on top: CUDA's workspaces on a GPU, about 0.6 GB on a
@@ -85,7 +84,7 @@ def activation_bytes_per_sequence(
     fuse_attention: bool = False,
     recompute: bool = False,
 ) -> int:
-    """Activations kept for the backward pass.
+    """Bytes of the activations of a sequence that are kept for the backward pass.
 
     In each layer 8 H + 2 I numbers a token and 2 A S for the attention matrices, and dropout masks of a byte for 2 H +
     A S of them; then logits with their softmax in float32. A ModernBERT's layer keeps 11 H + 4 I, as queries and keys
@@ -122,7 +121,7 @@ def rank_bytes(
     device: str,
     num_sequences: int,
 ) -> float:
-    """All memory of a training rank with a micro-batch of so many sequences and plain attention.
+    """Memory of a training rank with plain attention and a micro-batch of so many sequences.
 
     Args:
         device: cpu | gpu.
@@ -133,14 +132,13 @@ def rank_bytes(
 
 
 def attention_bias_bytes(config: Any) -> int:
-    """What hides padding, and in a ModernBERT's other layers far tokens, from FlashAttention: length x length numbers
-    of a sequence for all layers."""
+    """Bytes of the attention biases (padding, and ModernBERT's window) for FlashAttention, per sequence."""
     kernels, copies = config.kernels(), 4 if config.model.is_modern() else 1
     return copies * _FLOAT16 * config.data.max_seq_length**2 if kernels.attention and not kernels.unpad else 0
 
 
 def checkpoint_bytes(model: BertConfig) -> int:
-    """Weights and two moments in float32."""
+    """Bytes of a checkpoint: weights and two moments in float32."""
     return 3 * _FLOAT32 * model.num_parameters()
 
 

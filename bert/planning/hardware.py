@@ -1,4 +1,4 @@
-"""Hardware by name (`4x8xA100-80GB`), and the work of a program's operators on it."""
+"""Parses hardware names (`4x8xA100-80GB`), and computes the work of a program's operators."""
 
 import dataclasses
 import difflib
@@ -14,9 +14,9 @@ Fusion = Literal["attention", "bias", "activation", "dropout_add", "qkv"]
 
 @dataclasses.dataclass(frozen=True)
 class Hardware:
-    """`num_nodes` machines of `devices_per_node` equal parts."""
+    """Machines of one kind: `num_nodes` nodes with `devices_per_node` equal devices."""
 
-    name: str  # of the part
+    name: str  # name of the device
     part: HardwarePart
     num_nodes: int
     devices_per_node: int
@@ -25,12 +25,12 @@ class Hardware:
         return self.num_nodes * self.devices_per_node
 
     def full_name(self) -> str:
-        """As `parse_hardware` reads it."""
+        """The name that `parse_hardware` reads."""
         nodes = f"{self.num_nodes}x" if self.num_nodes > 1 else ""
         return f"{nodes}{self.devices_per_node}x{self.name}"
 
     def all_reduce_seconds(self, num_bytes: float) -> float:
-        """A ring over all devices: each link, and each node's network, carries 2 (n - 1) / n of the bytes."""
+        """Time of a ring all-reduce over all devices: each link carries 2 (n - 1) / n of the bytes."""
         efficiency, world_size = self.part.efficiency, self.world_size()
         if world_size == 1:
             return 0.0
@@ -42,7 +42,7 @@ class Hardware:
 
 
 def parse_hardware(text: str, parts: dict[str, HardwarePart] | None = None) -> Hardware:
-    """`PART`, `GPUSxPART` or `NODESxGPUSxPART` -> hardware."""
+    """Parse `PART`, `GPUSxPART` or `NODESxGPUSxPART`."""
     parts = load_parts() if parts is None else parts
     match = re.fullmatch(r"(?:(?:(\d+)x)?(\d+)x)?([A-Za-z].*)", text.strip())
     nodes, devices = (int(number or 1) for number in match.group(1, 2)) if match else (0, 0)
@@ -63,7 +63,7 @@ def parse_hardware(text: str, parts: dict[str, HardwarePart] | None = None) -> H
 
 @dataclasses.dataclass(frozen=True)
 class ProgramKind:
-    """Fusions and host waits of a program.
+    """Properties of a program that affect its speed: fusions, and waits for the host.
 
     fused: decides how often activations cross the memory bus. "attention": scores never leave the chip; "bias" and
         "activation": biases and gelu inside the matrix products; "dropout_add": dropout and residual sum as one
@@ -79,19 +79,19 @@ class ProgramKind:
 
 @dataclasses.dataclass(frozen=True)
 class MicroBatchShape:
-    """The work of one device in one micro-step: `batch_size` sequences, `num_predictions` tokens masked in each."""
+    """Shape of one device's micro-batch: `batch_size` sequences with `num_predictions` masked tokens each."""
 
     model: BertConfig
     batch_size: int
     sequence_length: float
     num_predictions: float  # 0 without the masked-LM head
-    width: int  # bytes of an activation: 2 in mixed precision, else 4
+    width: int  # bytes of an activation: 2 in mixed precision, otherwise 4
     kind: ProgramKind
 
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
-    """Forward and backward of one operator in one micro-step; `unit` decides the share of the peak that it reaches."""
+    """Work of one operator in one micro-step, forward and backward; `unit` selects the share of the peak."""
 
     name: str
     flops: float
@@ -100,7 +100,7 @@ class Operator:
 
 
 def operators(work: MicroBatchShape) -> list[Operator]:
-    """The operators that matter. Operators of the layers are summed over all layers."""
+    """The operators that dominate the time, summed over all layers."""
     layers = work.model.num_hidden_layers
     summed = []
     for op in (*_layer_products(work), *_layer_pointwise(work)):
@@ -119,7 +119,7 @@ def _product(
     count: float = 1,
     resident: bool = False,
 ) -> Operator:
-    """[rows, inner] x [inner, columns], `count` times; the backward pass has two products of the same size.
+    """Work of `count` products [rows, inner] x [inner, columns]; backward has two products of the same size.
 
     resident: the square matrix of scores stays on the chip (fused attention), so that two of [rows, inner] remain.
     """
@@ -144,7 +144,7 @@ def _layer_products(work: MicroBatchShape) -> list[Operator]:
 
 
 def _layer_pointwise(work: MicroBatchShape) -> list[Operator]:
-    """Operators bound by memory: how many numbers each reads and writes per number of its width, forward + backward.
+    """Memory-bound operators of a layer: numbers read and written per element, forward and backward.
 
     A dropout mask is a byte a number (half a float16).
     """
@@ -178,7 +178,7 @@ def _layer_pointwise(work: MicroBatchShape) -> list[Operator]:
 
 
 def _outside_the_layers(work: MicroBatchShape) -> list[Operator]:
-    """Embeddings, pooler and heads."""
+    """Operators of embeddings, pooler and heads."""
     model = work.model
     hidden, vocab = model.hidden_size, model.padded_vocab_size()
     tokens, masked = work.batch_size * work.sequence_length, work.batch_size * work.num_predictions
@@ -198,7 +198,7 @@ def _outside_the_layers(work: MicroBatchShape) -> list[Operator]:
 
 
 def update_bytes(num_parameters: int, *, micro_steps: int, lamb: bool, casts: bool) -> float:
-    """Bytes an update moves besides the activations of its micro-steps.
+    """Bytes that an update moves, besides the activations of its micro-steps.
 
     In float32, the norm reads the gradients, unscaling and clipping read and write them; the update reads parameter,
     gradient and two moments and writes three of them, LAMB once more for its trust ratio. With accumulation each
@@ -216,7 +216,7 @@ def update_bytes(num_parameters: int, *, micro_steps: int, lamb: bool, casts: bo
 
 
 def all_reduce_bytes(model: BertConfig, *, half: bool) -> int:
-    """Bytes of the gradients that the ranks sum, in float32 or in the precision in which they are computed.
+    """Bytes of the gradients that ranks sum, in float32 or in the precision of the computation.
 
     Those of the word embeddings are float32 in any case.
     """

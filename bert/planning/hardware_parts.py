@@ -1,4 +1,4 @@
-"""The planner's editable table of devices, hardware_parts.yaml."""
+"""Reads the planner's editable table of devices, hardware_parts.yaml."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ PARTS_FILE = Path(__file__).with_name("hardware_parts.yaml")
 
 
 class Peaks(Settings):
-    """Dense peak of matrix products by dtype, TFLOP/s; a missing dtype runs as float32. short: half precision."""
+    """Peak rate of dense matrix products by dtype, in TFLOP/s; without an entry a dtype runs as float32."""
 
     short: float | None = Field(None, gt=0)
     tf32: float | None = Field(None, gt=0)
@@ -22,9 +22,7 @@ class Peaks(Settings):
 
 
 class Efficiency(Settings):
-    """The share of the data sheet's figure that programs reach: matrix products in half precision (gemm), in float32
-    and TF32 (gemm_float32), fused attention, memory, links. Where a table lacks the second and third, gemm stands.
-    """
+    """Fraction of the data sheet's rates that programs reach, for each kind of work."""
 
     gemm: float = Field(gt=0, le=1)
     gemm_float32: float | None = Field(None, gt=0, le=1)
@@ -35,7 +33,7 @@ class Efficiency(Settings):
 
 
 class HardwarePart(Settings):
-    """One device: a GPU, or a CPU core. Units as in hardware_parts.yaml."""
+    """One device, a GPU or a CPU core. Units as in hardware_parts.yaml."""
 
     device: Literal["cpu", "gpu"] = "gpu"
     tflops: Peaks
@@ -48,12 +46,12 @@ class HardwarePart(Settings):
     efficiency: Efficiency
     update_overhead_ms: float = Field(ge=0)
     node_exponent: float = Field(0.0, ge=0, lt=1)
-    speed_range: tuple[float, float] = (0.75, 1.1)  # shares of the planned speed
+    speed_range: tuple[float, float] = (0.75, 1.1)  # lower and upper limit, as fractions of the planned speed
     sources: str = "the table of parts"
     checked: str
 
     def arithmetic(self, precision: PrecisionSettings) -> tuple[float, int]:
-        """(peak of matrix products in TFLOP/s, bytes of an activation) under these settings."""
+        """(peak of matrix products in TFLOP/s, bytes of an activation) with these settings."""
         if precision.amp and self.tflops.short is not None:
             if precision.amp_dtype == "bfloat16" and not self.bfloat16:
                 raise ValueError(
@@ -67,14 +65,14 @@ class HardwarePart(Settings):
         return (self.memory_gb - self.reserved_gb) * 1e9
 
     def features(self) -> DeviceFeatures:
-        """What the automatic settings depend on. GPUs with bfloat16 are Ampere or newer, others are taken for V100."""
+        """Features that decide automatic settings. GPUs with bfloat16 count as Ampere, others as V100."""
         if self.device == "cpu":
             return CPU
         return DeviceFeatures("gpu", AMPERE if self.bfloat16 else (7, 0))
 
 
 def part_of(device_name: str) -> str | None:
-    """The name in the table of a device as its driver calls it; None if it is not there.
+    """Name in the table of the device that a driver names; None if it is not in the table.
 
     `NVIDIA A100-SXM4-80GB` is A100-80GB. If the driver does not name the memory, the first part of that model is taken.
     """
@@ -89,7 +87,7 @@ def part_of(device_name: str) -> str | None:
 
 
 def load_parts(path: Path = PARTS_FILE) -> dict[str, HardwarePart]:
-    """The table of parts."""
+    """Read the table of devices."""
     import yaml  # not for --help
 
     try:

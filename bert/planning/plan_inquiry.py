@@ -1,4 +1,4 @@
-"""The flags --plan and --hardware, and the answer to them."""
+"""The flags --plan and --hardware, and their answer."""
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from bert.reporting.progress import duration
 
 
 class PlanFlags(Settings):
-    """The flags beside --plan."""
+    """The flags that go with --plan."""
 
     hardware: str = Field(
         description="with --plan: [NODES x GPUS x] PART, such as 8xA100-80GB or 4x8xA100-80GB, of the parts in "
@@ -42,7 +42,7 @@ def _add_plan_flags(group: Any) -> None:
 
 
 def take_plan_flags(flags: MutableMapping[str, Any]) -> PlanFlags | None:
-    """Remove the planner's flags from the flags of a command line; None without --plan."""
+    """Remove the planner's flags from a command line's flags; None without --plan."""
     planning = flags.pop("plan", False)
     values = {name: flags.pop(name) for name in PlanFlags.model_fields if name in flags}
     if planning and "hardware" not in values:
@@ -57,10 +57,10 @@ def take_plan_flags(flags: MutableMapping[str, Any]) -> PlanFlags | None:
 def plan_inquiry(
     settings_of: Callable[[Any, int], Any], rows_of: Callable[[Any, int], Mapping[str, str]] = lambda *_: {}
 ) -> Inquiry:
-    """--plan; settings_of: (settings, number of devices) -> the settings that run there; rows_of: and more rows."""
+    """The inquiry --plan. settings_of gives the settings for a number of devices, rows_of more rows."""
 
     def answer(flags: PlanFlags, configs: Sequence[Any], _: int) -> str:
-        """The plans of runs that follow each other, and their sum."""
+        """The plans of consecutive runs, and their sum."""
         hardware = parse_hardware(flags.hardware, load_parts(flags.parts or PARTS_FILE))
         mean, price, plans, texts = flags.mean_padded_length, flags.price_per_hour, list[Plan](), list[str]()
         for config in (settings_of(config, hardware.world_size()) for config in configs):

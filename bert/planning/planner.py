@@ -39,15 +39,15 @@ _FUSIONS: dict[str, Fusion] = {"linear": "bias", "dropout_add": "dropout_add", "
 
 @dataclasses.dataclass(frozen=True)
 class UpdateTime:
-    """Seconds of one update on one device."""
+    """Time of one update on one device, in seconds."""
 
     micro_steps: float
-    products: float  # of one micro-step
-    pointwise: float  # of one micro-step
+    products: float  # matrix products of one micro-step
+    pointwise: float  # memory-bound operators of one micro-step
     all_reduce: float
     optimizer: float
     overhead: float
-    lengthened: float = 1.0  # on several nodes, of which all wait for the slowest
+    lengthened: float = 1.0  # factor of the time on several nodes, where all wait for the slowest
 
     def total(self) -> float:
         on_one_node = (
@@ -58,23 +58,23 @@ class UpdateTime:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A plan. `memory` and `fits` describe the requested batch, the times describe `batch_size`, which fits."""
+    """Planned memory, time and cost. `memory` and `fits` are for the requested batch, times for `batch_size`."""
 
     hardware: Hardware
     memory: Memory
     fits: bool
-    batch_size: int | None  # None: not even one sequence fits
+    batch_size: int | None  # None: no sequence fits
     largest_batch_size: int | None
     global_batch_size: int
-    warmup_share: float  # mean sequences of an update, where the batch warms up, of global_batch_size
-    sequence_length: float  # mean padded length, in tokens
-    max_steps: int | None  # None: as many as epochs need, which the data decides
+    warmup_share: float  # mean batch of an update, warm-up included, divided by global_batch_size
+    sequence_length: float  # mean padded length in tokens
+    max_steps: int | None  # None: follows from epochs and data
     update: UpdateTime | None
     mfu: float | None
-    price_per_hour: float | None  # of one node
+    price_per_hour: float | None  # price of one node
     notice: str | None
-    checkpoint_bytes: int  # of one
-    disk_bytes: int  # of all checkpoints, at most
+    checkpoint_bytes: int  # size of one checkpoint
+    disk_bytes: int  # most space of all checkpoints
 
     def sequences_per_second(self) -> float:
         assert self.update is not None
@@ -85,7 +85,7 @@ class Plan:
         return self.seconds_of(self.update, self.max_steps) if self.update and self.max_steps else None
 
     def seconds_of(self, update: UpdateTime, steps: int) -> float:
-        """Time of `steps` updates. Updates of a batch-size warm-up have fewer micro-steps."""
+        """Time of `steps` updates; during a batch warm-up they have fewer micro-steps."""
         return steps * dataclasses.replace(update, micro_steps=update.micro_steps * self.warmup_share).total()
 
     def cost(self) -> float | None:
@@ -96,7 +96,7 @@ class Plan:
 def make_plan(
     config: Any, hardware: Hardware, *, price_per_hour: float | None = None, mean_padded_length: float | None = None
 ) -> Plan:
-    """The plan of any training settings (`TrainingConfig`) on `hardware`.
+    """Plan a training (`TrainingConfig`) on `hardware`.
 
     Args:
         price_per_hour: of one node.
@@ -156,7 +156,7 @@ def make_plan(
 def update_time(
     config: Any, hardware: Hardware, batch_size: int, micro_steps: int, length: float, kind: ProgramKind | None = None
 ) -> UpdateTime:
-    """Time of one update of `micro_steps` micro-batches of `batch_size` sequences on each device."""
+    """Time of an update with `micro_steps` micro-batches of `batch_size` sequences on each device."""
     part, model, precision = hardware.part, config.model, config.precision
     if kind is None:  # the program of these settings on this part
         kernels = resolve_auto(config, part.features()).kernels()
@@ -185,13 +185,13 @@ def update_time(
 
 
 def _predictions(config: Any, length: float) -> float:
-    """Masked positions of a sequence, in proportion to its length; 0 for tasks without the masked-LM head."""
+    """Masked positions of a sequence, in proportion to its length; 0 without a masked-LM head."""
     most = config.num_predictions()
     return min(most, most * length / config.data.max_seq_length)
 
 
 def plan_report(plan: Plan, title: str, more: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The plan as a table for the terminal, with further rows of the task."""
+    """The plan as a table for the terminal, with additional rows of the task."""
     hardware, part, memory = plan.hardware, plan.hardware.part, plan.memory
     nodes = f"{hardware.num_nodes} node{'s' if hardware.num_nodes > 1 else ''}"
     parts = ", ".join(f"{name} {gigabytes(size)}" for name, size in dataclasses.asdict(memory).items())

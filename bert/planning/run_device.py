@@ -1,4 +1,4 @@
-"""The device that a dry run computes for: the one of this machine, or an assumed one if the run is for another machine.
+"""The device of a dry run: this machine's, or an assumed one if the run is for another machine.
 
 The planner (`--plan --hardware`) is told its device. Both then resolve the automatic settings by the same function.
 """
@@ -21,7 +21,7 @@ _GPUS_OF_A_NODE = 8
 
 @dataclass(frozen=True)
 class RunDevice:
-    """The device of each rank of a planned run.
+    """Device of each rank of a planned run.
 
     Attributes:
         part: the device in the planner's table; None if the table lacks it.
@@ -35,11 +35,11 @@ class RunDevice:
     is_assumed: bool = False
 
     def resolve(self, config: Config) -> Config:
-        """The settings as a run on this device uses them, with no `auto` left."""
+        """The settings with every `auto` resolved for this device."""
         return resolve_auto(config, self.features)
 
     def hardware(self, world_size: int) -> Hardware | None:
-        """All devices of a run, for the planner: nodes of eight, or a single one; None if the table lacks the part."""
+        """The run's hardware for the planner: nodes of eight devices, or a single device; None if unknown."""
         if self.part is None:
             return None
         nodes, rest = divmod(world_size, _GPUS_OF_A_NODE)
@@ -48,14 +48,14 @@ class RunDevice:
         return Hardware(self.name, self.part, nodes, _GPUS_OF_A_NODE)
 
     def describe(self, world_size: int) -> str:
-        """The row `hardware` of a dry run."""
+        """Text of the row `hardware` in a dry run."""
         if self.features.kind == "cpu":
             return f"{world_size} {'ranks' if world_size > 1 else 'rank'} on a CPU {self.origin}"
         return f"{world_size} x {self.name} {self.origin}"
 
 
 def run_device(config: TrainingConfig, world_size: int, gpus: Sequence[Gpu]) -> RunDevice:
-    """The device on which a run of these settings takes place.
+    """The device on which a run with these settings takes place.
 
     A run that this machine can start takes the device that it takes here. A run for GPUs that this machine lacks takes
     ASSUMED_GPU: with --device gpu, with several ranks, or with a precision that only GPUs have.

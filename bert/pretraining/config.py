@@ -1,4 +1,4 @@
-"""Settings of pre-training: those of any run, with shards and the two phases."""
+"""Settings of pre-training: the settings of any run, shards and the two phases."""
 
 import importlib.util
 from pathlib import Path
@@ -37,7 +37,7 @@ class DataSettings(LoaderSettings):
     )
 
     def for_evaluation(self) -> "DataSettings":
-        """The settings of the held-out shards."""
+        """Settings for loading the held-out shards."""
         share = self.eval_masked_lm_ratio
         most = max(self.max_predictions_per_seq, predictions_of(self.max_seq_length, share))
         return self.model_copy(update={"masked_lm_ratio": share, "max_predictions_per_seq": most})
@@ -163,7 +163,7 @@ class PretrainingInitializationSettings(InitializationSettings):
 
 
 class PretrainingConfig(TrainingConfig):
-    """All settings of one phase."""
+    """All settings of one phase of pre-training."""
 
     batch: MayDiffer[PretrainingBatchSettings] = Field(default_factory=PretrainingBatchSettings)
     data: DataSettings
@@ -210,19 +210,19 @@ class PretrainingConfig(TrainingConfig):
         return self.run.expected_steps is not None
 
     def with_steps(self, num_samples: int, world_size: int) -> "PretrainingConfig":
-        """The settings with --max-steps in place of --epochs: the whole updates in so many passes over the samples."""
+        """Replace --epochs by --max-steps: the whole updates in so many passes over the samples."""
         if self.run.epochs is None:
             return self
         steps = self.batch.schedule(world_size).steps(self.run.epochs * num_samples)
         return derive(self, max_steps=max(1, steps), epochs=None)
 
     def with_known_steps(self, world_size: int) -> "PretrainingConfig":
-        """`with_steps` if the shards are there; otherwise the settings as they are."""
+        """`with_steps` if the shards exist; otherwise unchanged."""
         samples = None if self.run.epochs is None else sample_set(self.data.input_dir)
         return self if samples is None else self.with_steps(samples.num_samples, world_size)
 
     def ending_in(self, seconds: float) -> "PretrainingConfig":
-        """The requested updates are the most, and the warm-up is a share of those that fit into the time."""
+        """As in the base class; the warm-up becomes a fraction of the updates that fit in the time."""
         expected = self.run.expected_steps or self.run.max_steps
         return derive(self, finish_in=seconds, expected_steps=expected)
 
@@ -236,7 +236,7 @@ class PretrainingConfig(TrainingConfig):
         return self.data.input_dir
 
     def prepare_files(self) -> None:
-        """Find a published vocabulary, `check_files`, then fetch the weights if they are a published model's."""
+        """Find a published vocabulary, `check_files`, then fetch the weights of a published model."""
         from bert.conversion.locating import resolve  # not for ranks, which find all in place
         from data.download_vocabulary import provide_vocabulary
 
@@ -246,7 +246,7 @@ class PretrainingConfig(TrainingConfig):
             resolve(self.initialization.from_pretrained_params)
 
     def check_files(self) -> None:
-        """Refuse missing data and a vocabulary that does not fit the model, before anything slow is started."""
+        """Refuse missing data and a vocabulary that does not fit the model, before slow work starts."""
         folders = {"input_dir": self.data.input_dir, "eval_dir": self.data.eval_dir}
         for name, folder in folders.items():
             if folder is not None and not folder.is_dir():

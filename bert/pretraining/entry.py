@@ -46,7 +46,7 @@ def dry_run_report(config: PretrainingConfig, world_size: int) -> str:
 
 
 def _length(config: PretrainingConfig, flops: int, world_size: int) -> dict[str, str]:
-    """Rows about the length of the training. Epochs, and the updates of --epochs, are known once there are shards."""
+    """Rows about the length of the training; epochs are known once the shards exist."""
     steps, epochs, a_sequence = config.run.max_steps, config.run.epochs, f"{flops / 1e9:,.1f} GFLOP a sequence"
     if epochs is not None:
         unknown = f"as many as {epochs:g} epochs need, known once {config.data.input_dir} has shards"
@@ -66,8 +66,7 @@ def _length(config: PretrainingConfig, flops: int, world_size: int) -> dict[str,
 
 
 def epochs_row(config: PretrainingConfig, world_size: int) -> dict[str, str]:
-    """The row `epochs` of a plan: passes over the shards; without them, over English Wikipedia, and how to ask for
-    other text, of which a recipe for it would be another number."""
+    """The row `epochs`: passes over the shards, or over English Wikipedia if there are none."""
     if config.run.epochs is not None or config.run.max_steps < 1:
         return {}
     sequences = config.batch.schedule(world_size).sequences(config.run.max_steps)
@@ -81,7 +80,7 @@ def epochs_row(config: PretrainingConfig, world_size: int) -> dict[str, str]:
 
 
 def _speed(config: PretrainingConfig, world_size: int, device: RunDevice) -> dict[str, str]:
-    """The planner's estimate on GPUs that it knows; a CPU reads no padding, and the data decide how much there is."""
+    """The planner's estimate for a known GPU; none for a CPU, whose speed depends on padding in the data."""
     hardware = device.hardware(world_size)
     if hardware is None or device.features.kind == "cpu":
         return {}
@@ -97,7 +96,7 @@ def _speed(config: PretrainingConfig, world_size: int, device: RunDevice) -> dic
 
 
 def _shards(folder: Path) -> str:
-    """The disk space of the training data, as far as it is known."""
+    """Row about the disk space of the training data, as far as it is known."""
     size = sum(path.stat().st_size for path in folder.glob("*") if path.is_file())
     if size:
         return f"{megabytes(size)} in {folder}"
@@ -106,7 +105,7 @@ def _shards(folder: Path) -> str:
 
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The limit of predictions follows the share of them that is given, objective and pooling the type of the model."""
+    """Settings implied by others: predictions by the masked share, objective and pooling by the model type."""
     implied = {"objective": "mlm"} if values.get("model_type") in ("modernbert", "roberta") else {}
     if values.get("model_type") == "modernbert":  # masked words alone train no first token
         implied["classifier_pooling"] = "mean"

@@ -1,4 +1,4 @@
-"""Epochs of a phase: passes over the samples of its shards.
+"""Epochs of a phase, counted as passes over the samples in its shards.
 
 A sample is a pair of sentences or a packed sequence in the shards. Text that was made into samples several times
 (--duplicate-factor) is read as many times in an epoch.
@@ -13,13 +13,13 @@ from bert.samples.mixture import read_mixture
 
 @dataclass(frozen=True)
 class SampleSet:
-    """The samples of one epoch: their number, and how many times the text is in them."""
+    """The samples of one epoch: their number, and how often each text is in them."""
 
     num_samples: int
     passes_over_text: int = 1
 
     def describe(self, sequences: int, epochs_of: str = "samples") -> str:
-        """`3.50 epochs over 1,000 samples`, and the passes over the text if they differ; or the passes only."""
+        """Text such as `3.50 epochs over 1,000 samples`, with passes over the text if they differ."""
         epochs = sequences / self.num_samples
         if epochs_of == "text":
             return f"{epochs * self.passes_over_text:,.2f} epochs over the text"
@@ -28,7 +28,7 @@ class SampleSet:
 
 
 def sample_set(folder: Path) -> SampleSet | None:
-    """The samples of a folder of shards by the records beside them; None while there are no shards."""
+    """The samples in a folder of shards, from its records; None without shards."""
     if not folder.exists():
         return None
     from bert.samples.shards import count_samples  # loads the packages of all formats

@@ -1,4 +1,4 @@
-"""What held-out loss to expect of a small model after so many updates, and whether one is early or late.
+"""Expected held-out loss of a small model after so many updates, and whether a run is ahead or behind.
 
 Measured: "What to expect" in tests/research/your_text.md. The loss falls below the unigram entropy with the logarithm
 of the sum of the learning rates, whatever the text, its vocabulary and the batch.
@@ -18,14 +18,14 @@ _ENTROPIES = 5.3, 6.5  # nats; of the texts that were measured, with room
 
 
 def is_measured(model: BertConfig, optimizer: str, objective: str, eval_masked_share: float, attention: str) -> bool:
-    """Whether the measurement holds for trainings like this, which must begin with random weights."""
+    """Whether the measurement applies to this training, which must begin with random weights."""
     is_sized = model.is_modern() and model.num_hidden_layers in _LAYERS
     ways = (model.hidden_size, eval_masked_share, optimizer, objective, attention)
     return is_sized and ways == (_HIDDEN_SIZE, MASKED_SHARE, "AdamW", "mlm", "neighbours")
 
 
 def nats_below_frequency(rate: float, updates: int, warmup: float) -> tuple[float, bool] | None:
-    """How far the loss is expected below the unigram entropy, and whether more rates were summed than measured.
+    """How far the loss should be below the unigram entropy, and whether it is extrapolated.
 
     Args:
         rate: at the peak.
@@ -38,7 +38,7 @@ def nats_below_frequency(rate: float, updates: int, warmup: float) -> tuple[floa
 
 
 def expected_loss(config: PretrainingConfig, unigram_entropy: float, updates: int, warmup: int) -> float | None:
-    """The held-out loss that is expected after so many updates; None where nothing was measured."""
+    """Expected held-out loss after so many updates; None if nothing comparable was measured."""
     start, optimizer = config.initialization, config.optimizer
     is_fresh = start.from_pretrained_params is None and start.from_phase1_final_params is None
     share, (least, most) = config.data.eval_masked_lm_ratio, _ENTROPIES
@@ -52,6 +52,6 @@ def expected_loss(config: PretrainingConfig, unigram_entropy: float, updates: in
 
 
 def judgement(loss: float, expected: float) -> str:
-    """The words for a held-out loss."""
+    """Words that compare a held-out loss with the expected one."""
     word = "as expected" if abs(loss - expected) <= ERROR else "early" if loss < expected else "late"
     return f"{word}: the held-out loss is {loss:.2f}; {expected:.2f} +-{ERROR} is what other texts had at this point"

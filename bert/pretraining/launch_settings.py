@@ -1,4 +1,4 @@
-"""Settings of a pre-training's launch beside those of its phases: missing shards, the job."""
+"""Settings of a pre-training's launch besides its phases: how missing shards are made, and the job."""
 
 import os
 import time
@@ -23,7 +23,7 @@ BinSize = Annotated[Literal[32, 64, 128, 256, 512] | None, BeforeValidator(_numb
 
 
 class Preparation(Settings):
-    """How missing shards are made from the Wikipedia text."""
+    """Settings for making missing shards from Wikipedia text."""
 
     wikipedia_source: Path = Field(
         Path("$BERT_PREP_WORKING_DIR/wikipedia/source/"),
@@ -61,7 +61,7 @@ class JobSettings(Settings):
         return self.code_dir / "run_pretraining.py"
 
     def log_file(self, config: PretrainingConfig, world_size: int) -> Path | None:
-        """The file that keeps the output of a phase, as NVIDIA's script names it; None without --create-logfile."""
+        """File for the output of a phase, named as NVIDIA's script does; None without --create-logfile."""
         if not self.create_logfile:
             return None
         stamp = time.strftime("%y%m%d%H%M%S")

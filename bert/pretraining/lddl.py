@@ -1,4 +1,4 @@
-"""Batches of NVIDIA's LDDL for `--data-loader lddl`: those of lddl.paddle.get_bert_pretrain_data_loader, in its order.
+"""Batches of NVIDIA's LDDL (`--data-loader lddl`), from lddl.paddle.get_bert_pretrain_data_loader in its order.
 
 LDDL 0.1.0 expects a Paddle of before 2.5 and the launcher's variables. It computes in dygraph, in this process and its
 main thread, as its worker processes give another order; a run of ours is a static program, so the mode is changed for
@@ -34,7 +34,7 @@ NOT_PREDICTED = -1  # in its labels
 
 
 class RandomOfEachThread(threading.local):
-    """A replacement of the module `random` for LDDL, with a separate state in each thread.
+    """Replaces the module `random` in LDDL, with a separate state in each thread.
 
     LDDL sets the state of `random`, draws, and puts the old state back. It does so in the main thread and in a thread
     of Paddle's loader for each bin, so one state for all threads lets the batches depend on which thread is faster.
@@ -48,7 +48,7 @@ class RandomOfEachThread(threading.local):
 
 
 class LddlLoader:
-    """The global batches of one rank. A micro-batch is a batch of LDDL's, and an update the next ones in its order.
+    """Global batches of one rank, made of LDDL's batches in their order; each is a micro-batch.
 
     The loss of an update is the mean of the means of its micro-batches, as in NVIDIA's trainers: the number of
     predictions of the other ranks is not known before they are read.
@@ -94,7 +94,7 @@ class LddlLoader:
             yield GlobalBatch(index, update[0][0], micro_batches)
 
     def _stream(self, epoch: int) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        """(epoch, batch) from an epoch on, without end."""
+        """Yield (epoch, batch) from an epoch on, without end."""
         for number in itertools.count(epoch):
             with _dygraph():
                 batches = iter(self._open(number))
@@ -107,7 +107,7 @@ class LddlLoader:
                 yield number, arrays
 
     def _micro_batch(self, batch: dict[str, np.ndarray]) -> MicroBatch:
-        """Its arrays [b, s], its mask [b, 1, 1, s] and its labels [b, 1] as the training program reads them."""
+        """LDDL's arrays [b, s], mask [b, 1, 1, s] and labels [b, 1] in the program's layout."""
         ids, attention, labels = batch["input_ids"], batch["attention_mask"][:, 0, 0], batch["masked_lm_labels"]
         positions = np.flatnonzero(labels != NOT_PREDICTED)
         feed = {
@@ -127,7 +127,7 @@ def _dygraph() -> Any:
 
 
 def _check_shards(dataset: PretrainingDataset, world_size: int) -> None:
-    """What LDDL asserts without a message: parquet, as many files for each rank, counts that differ by at most 1."""
+    """Check what LDDL only asserts: parquet, equally many files for each rank, counts that differ by at most 1."""
     folder, remedy = dataset.directory.directory, "balance them with `python -m data.balance_shards`, or use our loader"
     if len(dataset.parts) > 1:
         raise ValueError(f"{folder}: data_loader=lddl reads one folder, not a mixture; drop --data-loader lddl")
@@ -145,7 +145,7 @@ def _check_shards(dataset: PretrainingDataset, world_size: int) -> None:
 
 
 def _load(num_samples: dict[str, int]) -> types.ModuleType:
-    """lddl.paddle, with what it lacks here, and the samples of each file."""
+    """Import lddl.paddle, replace what this environment lacks, and read the number of samples of each file."""
     if "paddle.fluid" not in sys.modules and not hasattr(paddle, "fluid"):
         framework = types.ModuleType("paddle.fluid.framework")
         framework._non_static_mode = paddle.in_dynamic_mode  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Steps that make missing shards by the commands of data/."""
+"""Steps of a job that make missing shards by commands of data/."""
 
 import os
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from data.download_vocabulary import provide_vocabulary
 
 @dataclass(frozen=True)
 class MissingShards(Step):
-    """Makes the shards of a phase from text of Wikipedia, if its folder has none.
+    """The step that makes the shards of a phase from Wikipedia text, if its folder has none.
 
     Attributes:
         for_all_nodes: this node makes them for all; otherwise they must exist where there are several.
@@ -43,7 +43,7 @@ class MissingShards(Step):
         return self.exist()
 
     def exist(self) -> bool:
-        """Whether the folder has whole shards."""
+        """Whether the folder has complete shards."""
         return _has_files(self.product) and not is_unfinished(self.product)
 
     def check(self, here: bool) -> None:
@@ -91,7 +91,7 @@ class MissingShards(Step):
 
 @dataclass(frozen=True)
 class Vocabulary(Step):
-    """Fetches a published vocabulary that is not there."""
+    """The step that fetches a published vocabulary if it is missing."""
 
     file: Path
 
@@ -110,7 +110,7 @@ class Vocabulary(Step):
 def data_steps(
     name: str, config: PretrainingConfig, preparation: Preparation, ranks: Ranks, for_all_nodes: bool = False
 ) -> tuple[Step, ...]:
-    """The steps that make the data of a phase. `name` is the name of the preset."""
+    """The steps that make the data of a phase; `name` is the preset's name."""
     if name == "quickstart":
         return tuple(quickstart_steps(config))
     shards = MissingShards(config, preparation, ranks, for_all_nodes)
@@ -118,7 +118,7 @@ def data_steps(
 
 
 def preprocessing_command(config: PretrainingConfig, **options: Any) -> list[str]:
-    """Text to balanced shards that fit the phase: its length, vocabulary and masking. `options` are further flags."""
+    """The command that makes shards for the phase (length, vocabulary, masking); `options` are more flags."""
     data, static = config.data, config.data.masking == "static"
     usual = {
         "vocab_file": data.vocab_file,
@@ -132,7 +132,7 @@ def preprocessing_command(config: PretrainingConfig, **options: Any) -> list[str
 
 
 def quickstart_steps(config: PretrainingConfig) -> list[Make]:
-    """From text of this machine. The vocabulary and the training shards never see the held-out text.
+    """Steps that make the quickstart's data from text of this machine, with held-out text apart.
 
     The seed does not depend on that of the training, so runs with different seeds share the shards. With fewer than
     five pairs of each sentence the model memorises the pairs.

@@ -1,4 +1,4 @@
-"""Where the quickstart of pre-training leaves its results, from which those of fine-tuning begin."""
+"""Output folder of the pre-training quickstart, where the fine-tuning quickstarts find their model."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The batch of a training beside that of its recipe, whose learning rate was chosen for it."""
+"""Compares the batch of a training with its recipe's, for which the learning rate was chosen."""
 
 import math
 
@@ -7,7 +7,7 @@ from bert.pretraining.config import PretrainingConfig
 
 
 def batch_warning(config: PretrainingConfig, recipe: PretrainingConfig, world_size: int) -> str:
-    """What another global batch with the recipe's learning rate means; "" if the recipe's batch is kept.
+    """A warning that the global batch differs from the recipe's but the learning rate does not; otherwise "".
 
     The rate that is named grows with the square root of the batch, which keeps the variance of an update (You et al.,
     2020).
@@ -30,7 +30,7 @@ def batch_warning(config: PretrainingConfig, recipe: PretrainingConfig, world_si
 
 
 def _remedies_of_batch(config: PretrainingConfig, usual: int, world_size: int) -> list[str]:
-    """The flag that gives the recipe's batch, if one does."""
+    """Flags that restore the recipe's batch, if possible."""
     if config.batch.global_batch_size is not None:
         return [f"{_flag(config, 'global_batch_size')} {usual}"]
     micro_steps, rest = divmod(usual, config.batch.batch_size * world_size)

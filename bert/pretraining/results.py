@@ -1,4 +1,4 @@
-"""The step that ends a pre-training: the figures of its phases, the picture of its losses, and the next commands."""
+"""The last step of a pre-training: shows the scores of its phases, a plot of the losses, and the next commands."""
 
 import sys
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from bert.standard_output import discard_output
 
 @dataclass(frozen=True)
 class PretrainingResults(Step):
-    """Shows the figures of the phases, the picture and the next commands.
+    """The step that shows the scores of the phases, the plot and the next commands.
 
     Attributes:
         words: of the command, which its longer form repeats.
@@ -63,7 +63,7 @@ class PretrainingResults(Step):
 
 
 def _next_commands(preset: str, phases: Sequence[PretrainingConfig], words: Sequence[str]) -> list[tuple[str, str]]:
-    """(purpose, command); `words` are those of the command that ran, which its longer form repeats."""
+    """The next commands as (purpose, command); `words` is this command, which the longer training repeats."""
     pretrain, first, last = "scripts/run_pretraining.sh", phases[0], phases[-1]
     longer = [f"--phase{first.run.phase}-max-steps", str(2 * first.run.max_steps), "--output-dir", "results/longer"]
     weights: list[str | Path] = ["--from-pretrained-params", last.checkpoint_dir()]

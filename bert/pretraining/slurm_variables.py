@@ -1,4 +1,4 @@
-"""The environment variables of run.sub -> flags of scripts/run_pretraining.sh.
+"""Turns the environment variables of run.sub into flags of scripts/run_pretraining.sh.
 
 A flag that was typed wins over its variable. An error in a setting that a variable gave names the variable.
 """
@@ -83,7 +83,7 @@ def launch_arguments(environment: Mapping[str, str], is_text: bool = False) -> l
 
 
 def node_arguments(environment: Mapping[str, str], is_text: bool = False) -> list[str]:
-    """This node's place in the job, as Slurm and run.sub have set it."""
+    """Flags for this node's place in the job, from the variables of Slurm and run.sub."""
     num_nodes = environment.get("SLURM_JOB_NUM_NODES", "1")
     if is_text:
         if num_nodes != "1":
@@ -100,7 +100,7 @@ def node_arguments(environment: Mapping[str, str], is_text: bool = False) -> lis
 
 @contextlib.contextmanager
 def errors_name_variables(environment: Mapping[str, str]) -> Iterator[None]:
-    """A context whose errors name the variable of each setting that they are about, if it is set."""
+    """Context manager whose errors name the environment variable that set a setting."""
     try:
         yield
     except ValueError as error:
@@ -134,7 +134,7 @@ def _settings(variables: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _text_settings(variables: Mapping[str, str]) -> dict[str, Any]:
-    """The settings of a training on own text, which chooses by itself what no variable says."""
+    """Settings of a training with --text; settings without a variable are left to the plan."""
     for name in _NOT_OF_TEXT:
         if variables.get(name, "none") not in NOT_GIVEN:
             raise ValueError(
@@ -185,7 +185,7 @@ def _of_a_phase(variables: Mapping[str, str], phase: int, both: bool) -> dict[st
 
 
 def _start(variables: Mapping[str, str], phase: str) -> dict[str, str]:
-    """The start of the first phase, used until it has a checkpoint in OUTPUT_DIR."""
+    """Initial weights of the first phase, used until it has a checkpoint in OUTPUT_DIR."""
     checkpoint = variables.get("INIT_CHECKPOINT", "none")
     if phase != "2":
         is_new = checkpoint in NOT_GIVEN

@@ -1,4 +1,4 @@
-"""Pre-training as a task: shards, the loader, held-out evaluation."""
+"""Pre-training as a task: shards, loader, held-out evaluation."""
 
 import logging
 import math
@@ -33,13 +33,13 @@ EXPECTED_LOSS = "eval_expected_masked_lm_loss"
 
 
 def objective_of(config: PretrainingConfig) -> PretrainingObjective:
-    """The objective of --objective."""
+    """The objective that --objective names."""
     kind = PretrainingObjective if config.run.objective == "mlm_nsp" else MaskedLMObjective
     return kind(config.model, fuse_mha=config.hardware.fuse_mha)
 
 
 class Pretraining(Task):
-    """One phase on one rank."""
+    """The training of one phase on one rank."""
 
     config: PretrainingConfig
 
@@ -108,7 +108,7 @@ class Pretraining(Task):
 
 @dataclass(frozen=True)
 class HeldOutSet:
-    """Held-out samples, and their weight in the loss that decides."""
+    """Held-out samples, and their weight in the loss that selects the best checkpoint."""
 
     name: str
     data: PretrainingDataset
@@ -116,7 +116,7 @@ class HeldOutSet:
 
 
 def held_out_sets(config: PretrainingConfig, vocabulary: Vocabulary) -> list[HeldOutSet]:
-    """The held-out shards, one set for each folder if they are a mixture."""
+    """The held-out shards: one set for each folder of a mixture."""
     if (folder := config.data.eval_dir) is None:
         return []
     mix = read_mixture(folder) or {".": 1}

@@ -1,4 +1,4 @@
-"""Shows a run's scalars in VisualDL and, at its end, its row in VisualDL's table of hyper-parameters.
+"""Writes a run's scalars for VisualDL, and at the end its row in VisualDL's table of hyper-parameters.
 
 VisualDL shows only the newest file of a folder. A continued run therefore begins its file with the rows of earlier
 steps in metrics.jsonl, without the steps that it repeats.
@@ -24,7 +24,7 @@ _OTHER_SETTINGS = ("_dir", "_file", "_prefix", "_freq", "num_workers", "keep_che
 
 
 def curves_command(folder: Path | str) -> tuple[str, str]:
-    """(purpose, command) that shows the curves of all runs below a folder. VisualDL itself opens on an empty page.
+    """(purpose, command) to show the curves of all runs below a folder; VisualDL alone opens an empty page.
 
     Its server otherwise posts to its maker, and answers 500 where a browser asks for neither English nor Chinese.
     """
@@ -34,7 +34,7 @@ def curves_command(folder: Path | str) -> tuple[str, str]:
 
 
 class Tracker:
-    """Shows a run's scalars; opens with the first of them. Methods may raise, and the caller then stops using it."""
+    """Base class that sends a run's scalars to a tracker. If a method raises, the caller stops using it."""
 
     def __init__(self, directory: Path):
         self.directory, self.name = directory, f"{directory.parent.name}/{directory.name}"
@@ -42,7 +42,7 @@ class Tracker:
         self.hyper_parameters: dict[str, Any] = {}
 
     def open(self, first_step: int) -> None:
-        """Set `writer`, for a run that continues after `first_step`."""
+        """Open `writer`, for a run that continues after `first_step`."""
         raise NotImplementedError
 
     def write(self, step: int, scalars: dict[str, float]) -> None:
@@ -57,7 +57,7 @@ class Tracker:
         self.write(step, scalars_of(metrics))
 
     def close(self, final_step: int, figures: dict[str, Any]) -> None:
-        """Add the run's figures, and end."""
+        """Add the run's final figures, and close the writer."""
         if self.writer is None:
             return
         names = ("training_sequences_per_second", "mfu", "skipped_steps")
@@ -66,7 +66,7 @@ class Tracker:
 
 
 class VisualDL(Tracker):
-    """Writes to `directory`/visualdl; at the end a row in the table of hyper-parameters."""
+    """Writes scalars to `directory`/visualdl, and at the end a row of hyper-parameters."""
 
     def open(self, first_step: int) -> None:
         from visualdl import LogWriter  # slow to import, and only rank 0 of a run needs it
@@ -100,7 +100,7 @@ class VisualDL(Tracker):
 
 
 def scalars_of(metrics: dict[str, Any]) -> dict[str, float]:
-    """tag -> value, without counts that never change and without skipped updates while there are none."""
+    """Scalars by tag, without constant counts, and without skipped updates while there are none."""
     from bert.reporting.metric_titles import is_count  # only the rank that writes curves loads it
 
     is_empty = metrics.get("skipped_steps") == 0
@@ -127,7 +127,7 @@ def list_name(directory: Path, start: datetime) -> str:
 
 
 def finite(scalars: dict[str, Any]) -> dict[str, float]:
-    """The numbers among them, without infinities and NaN."""
+    """The values that are finite numbers."""
     values = {tag: value.item() if hasattr(value, "item") else value for tag, value in scalars.items()}
     return {tag: value for tag, value in values.items() if type(value) in (int, float) and math.isfinite(value)}
 
@@ -137,7 +137,7 @@ def tag_of(name: str) -> str:
 
 
 def table_row(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Settings by section, and facts of the run, as one flat row of numbers and strings."""
+    """Settings by section and facts of the run as one flat row of numbers and strings."""
     row: dict[str, Any] = {}
     order = [*_SECTIONS, *(name for name in parameters if name not in (*_SECTIONS, _LAST_SECTION)), _LAST_SECTION]
     for name in order:

@@ -1,4 +1,4 @@
-"""The record of a job as a file, OUTPUT_DIR/job.json: the seconds that it has used, and the facts that it remembers."""
+"""Reads the record of a job, OUTPUT_DIR/job.json: the seconds used, and facts that steps stored."""
 
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,19 @@ JOB_FILE = "job.json"
 
 
 def job_file(output_dir: Path) -> Path:
-    """The file that has the record in a folder: that of an earlier version, if there is no other."""
+    """Path of the record in a folder; an earlier version's file, if there is no other."""
     file, old = output_dir / JOB_FILE, output_dir / OWN_TEXT_FILE
     return old if old.exists() and not file.exists() else file
 
 
 def read_job(output_dir: Path) -> dict[str, Any]:
-    """The record in a folder: seconds_used, facts; empty without one, or if it is damaged."""
+    """The record in a folder (seconds_used, facts); empty if there is none or it is damaged."""
     file = job_file(output_dir)
     return read_json(file) if file.name == JOB_FILE else job_of_own_text(output_dir)
 
 
 def job_facts(output_dir: Path, name: str) -> dict[str, Any]:
-    """What the job in a folder remembers by this name; empty if it is nothing."""
+    """Facts that the job in a folder stored under a name; empty if there are none."""
     facts = read_job(output_dir).get("facts")
     fact = facts.get(name) if isinstance(facts, dict) else None
     return fact if isinstance(fact, dict) else {}

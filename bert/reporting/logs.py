@@ -32,13 +32,13 @@ CONSOLE_METRICS = (("epochs", ".2f"), ("loss", ".4f"), ("learning_rate", ".2e"),
 
 
 class Sink:
-    """Calls functions that write logs; the first error is reported, and later calls do nothing or are tried again."""
+    """Calls functions that write logs; reports the first error, then stops or retries."""
 
     def __init__(self, name: str, is_on: bool = True, *, is_tried_again: bool = False) -> None:
         self._name, self._is_on, self._is_tried_again, self._has_failed = name, is_on, is_tried_again, False
 
     def __call__(self, action: Callable[[], Any]) -> bool:
-        """Whether it was called without an error."""
+        """Call the function; returns whether it succeeded."""
         if not self._is_on or (self._has_failed and not self._is_tried_again):
             return False
         try:
@@ -57,7 +57,7 @@ class Sink:
 
 
 class _JsonLines:
-    """A file to which lines of JSON are appended. Those that could not be written, the newest 10,000, follow later."""
+    """A file of JSON lines. Lines that could not be written (the newest 10,000) are written later."""
 
     def __init__(self, path: Path, prefix: str = "", is_on: bool = True) -> None:
         self._path, self._prefix, self._sink = path, prefix, Sink(str(path), is_on, is_tried_again=True)
@@ -73,7 +73,7 @@ class _JsonLines:
 
 
 class Messages(logging.Handler):
-    """Keeps the messages of the logger `bert` within its block until a `Log` shows them, and the later ones."""
+    """Collects messages of the logger `bert` in its block until a `Log` shows them and takes over."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -99,7 +99,7 @@ class Messages(logging.Handler):
 
 
 class Log:
-    """The log of one stage of a run. Only rank 0 has a `directory`; without one nothing is logged.
+    """The log of one stage of a run. Only rank 0 has a `directory`; other ranks log nothing.
 
     Files in `directory`: log.jsonl (DLLogger lines, appended), metrics.jsonl (flat rows, appended), events.jsonl
     (costs of saves, loss spikes), progress.json (replaced at most once a second: step, first_step, total_steps
@@ -107,8 +107,8 @@ class Log:
     the process that started this one shows the steps, from progress.json.
     """
 
-    first_step = 0  # where the progress bar begins; known once a checkpoint was read
-    total_steps: int | None = 1  # where it ends; None while the time that is left decides it
+    first_step = 0  # start of the progress bar; known once a checkpoint was read
+    total_steps: int | None = 1  # end of the progress bar; None while the remaining time decides it
 
     def __init__(
         self,
@@ -159,17 +159,17 @@ class Log:
             self._show(f"{self._position(step)}  {figures}  eta {duration(eta_seconds)}")
 
     def evaluation(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        """Held-out metrics after update `step`; their names start with `eval_`."""
+        """Log held-out metrics after update `step`; their names begin with `eval_`."""
         self._metrics(step, epoch, metrics)
         self._show(f"{self._position(step)}  held out: {metrics_line(metrics)}")
 
     def event(self, name: str, step: int, epoch: int, values: dict[str, Any]) -> None:
-        """Something that happened at a step, such as a save and what it cost."""
+        """Log an event at a step, such as a save and its cost."""
         self._line([epoch, step], values)
         self._events.add({"event": name, "step": step, "epoch": epoch, **values})
 
     def advance(self, step: int, eta_seconds: float, loss: float | None) -> None:
-        """After every update: move the progress bar and, at most once a second, replace progress.json."""
+        """Move the progress bar after an update and, at most once a second, replace progress.json."""
         if self._bar is not None:
             self._bar.total = self.total_steps
             self._console(lambda: self._bar.update(step - self._bar.n))
@@ -193,13 +193,13 @@ class Log:
             self._show("  ".join(figures))
 
     def write_summary(self, values: dict[str, Any]) -> None:
-        """Figures of the run so far: summary.json alone."""
+        """Write the figures of the run so far to summary.json only."""
         summary = Sink("summary.json", self._is_on)  # of its own: the last summary is written even if an earlier failed
         text = to_json(values, indent=1) + "\n"
         summary(lambda: write_atomically(self._directory / "summary.json", text.encode()))
 
     def close(self) -> None:
-        """End the log; nothing may be logged after it."""
+        """Close the log; nothing may be logged afterwards."""
         self._messages.__exit__()
         if self._bar is not None:
             self._console(self._bar.close)
@@ -209,7 +209,7 @@ class Log:
             sink(partial(shown.close, self._last_step, self._figures))
 
     def _metrics(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        """Write metrics to all files; to the trackers first: resumed curves begin with the rows of metrics.jsonl."""
+        """Write metrics to all files; to trackers first, because resumed curves begin with rows of metrics.jsonl."""
         self._line([epoch, step], metrics)
         self._last_step = step
         for sink, shown in self.trackers:
@@ -236,7 +236,7 @@ class Log:
         self._bar = progress("", self.total_steps, "steps", terminal=self._stream)
 
     def _show(self, message: str) -> None:
-        """A message on the console, above the progress bar if there is one."""
+        """Show a message on the console, above the progress bar if there is one."""
         if len(message) > WIDTH:  # others are as they are, such as the head of a table
             message = wrapped(message, indent="  ")
         write = partial(print, flush=True) if self._bar is None else self._bar.write
@@ -244,7 +244,7 @@ class Log:
 
 
 def to_json(values: Any, indent: int | None = None) -> str:
-    """Strict JSON: numbers that are not finite become null, numpy and paths become plain values."""
+    """Strict JSON: non-finite numbers become null, NumPy values and paths become plain values."""
     return json.dumps(_json_value(values), indent=indent, allow_nan=False)
 
 
@@ -261,7 +261,7 @@ def _json_value(value: Any) -> Any:
 
 
 def append(path: Path, text: str) -> None:
-    """Append complete lines, all or none; a line that was cut off is ended first, so that the next one stays valid."""
+    """Append complete lines, all or none. A truncated last line is ended first, so that the new lines stay valid."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab+", buffering=0) as file:
         end = file.tell()
@@ -278,7 +278,7 @@ def append(path: Path, text: str) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """For readers alone: a loss of power can take the old and the new content."""
+    """Replace a file atomically for readers; without a flush, so a loss of power can lose its content."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(text)
     temporary.replace(path)

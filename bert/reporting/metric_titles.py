@@ -1,4 +1,4 @@
-"""Titles of metrics: the table at the end of a training and the report use the same words."""
+"""Titles of metrics, shared by the table at the end of a training and the report."""
 
 from bert.reporting.progress import metric_form
 
@@ -49,7 +49,7 @@ def with_baseline_title(title: str) -> str:
 
 
 def metric_title(name: str) -> str:
-    """`eval_masked_lm_loss` -> `masked-LM loss, held out (nats)`; metrics of training end with `training`."""
+    """Title of a metric: `eval_masked_lm_loss` -> `masked-LM loss, held out (nats)`; others end with `training`."""
     if name in _TITLES:
         return _TITLES[name]
     title = short_title(name)
@@ -61,5 +61,5 @@ def metric_title(name: str) -> str:
 
 
 def is_count(name: str) -> bool:
-    """Whether a metric is a number of sequences or questions, which is the same in every evaluation."""
+    """Whether a metric is a number of sequences or questions, which all evaluations share."""
     return metric_form(name) == ",.0f"

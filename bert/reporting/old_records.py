@@ -1,4 +1,4 @@
-"""Reads what version 88b30792 and earlier ones left in result folders, in the form of today's records.
+"""Reads records that older versions (88b30792 and earlier) wrote, in today's form.
 
 A run that such a version began can be resumed. May go in December 2027, a year after that version: remove this module
 and its callers.
@@ -13,7 +13,7 @@ OWN_TEXT_FILE = "own_text.json"
 
 
 def job_of_own_text(output_dir: Path) -> dict[str, Any]:
-    """OUTPUT_DIR/own_text.json in the form of job.json; empty without one, or if it is damaged."""
+    """Content of OUTPUT_DIR/own_text.json in the form of job.json; empty if it is missing or damaged."""
     facts = read_json(output_dir / OWN_TEXT_FILE)
     if not facts:
         return {}

@@ -1,4 +1,4 @@
-"""The sentence with which a report begins: what was trained, on what, how good it is, and compared with what."""
+"""The first sentence of a report: what was trained on which data, its score, and the baseline."""
 
 import re
 
@@ -15,7 +15,7 @@ _LOSS = "eval_masked_lm_loss"
 
 
 def opening(run: RunRecord) -> str:
-    """One sentence about a run, from its settings and its summary; a run that still trains has its newest figures."""
+    """One sentence about a run, from its settings and summary, or from its newest figures while it trains."""
     data = _training_data(run)
     begin = f"{run.name}: {_model(run)} was {_purpose(run)}{f' on {data}' if data else ''}"
     name = main_metric(run)
@@ -31,7 +31,7 @@ def opening(run: RunRecord) -> str:
 
 
 def main_metric(run: RunRecord) -> str | None:
-    """The held-out metric of the first sentence: the metric that selects the best checkpoint, otherwise the first one.
+    """Metric of the first sentence: the one that selects the best checkpoint, otherwise the first.
 
     A score is a mean of metrics, which says less than the first of them.
     """
@@ -45,7 +45,7 @@ def main_metric(run: RunRecord) -> str | None:
 
 
 def levels(run: RunRecord, name: str) -> dict[str, float]:
-    """The figures of plain methods for a metric of the evaluations, method -> value; they have no curve."""
+    """Scores of baselines for an evaluation metric, baseline -> score."""
     if name == _LOSS:
         figures = {"unigram entropy": run.summary.get("unigram_entropy")}
     else:
@@ -61,7 +61,7 @@ def levels(run: RunRecord, name: str) -> dict[str, float]:
 
 
 def updates(run: RunRecord) -> str | None:
-    """`1,000 of 2,500, not finished`; a run with a limit of time has no total. None before the first update."""
+    """Number of updates, such as `1,000 of 2,500, not finished`; None before the first update."""
     done = run.summary.get("steps") or max((row["step"] for row in run.training), default=None)
     if done is None:
         return None
@@ -115,7 +115,7 @@ def _figure(name: str, value: float, run: RunRecord) -> str:
 
 
 def _comparison(name: str, value: float, run: RunRecord) -> str:
-    """The best plain method beside the value; of classes without one, the most frequent class."""
+    """Text that compares a score with the best baseline, or with the most frequent class."""
     methods = levels(run, name)
     if name == _LOSS and methods:
         (entropy,) = methods.values()

@@ -1,4 +1,4 @@
-"""The progress bar (on a terminal; in a log a line every ten seconds), also for a run in other processes."""
+"""The progress bar: on a terminal a bar, in a log a line every ten seconds; also for a run in other processes."""
 
 import math
 import sys
@@ -18,8 +18,7 @@ _SHARES = ("accuracy", "f1", "precision", "recall", "mfu")
 
 
 def metric_form(name: str, all_names: Mapping[str, object] | None = None) -> str:
-    """The format of a metric: `,.0f` for a number of sequences or questions, `.1%` for a share, `.2f` for SQuAD's
-    scores, which are percentages already, else `.4f`.
+    """Format of a metric: `,.0f` for counts, `.1%` for shares, `.2f` for SQuAD's percentages, else `.4f`.
 
     Args:
         all_names: the metrics that come with it; SQuAD's have an exact match.
@@ -32,7 +31,7 @@ def metric_form(name: str, all_names: Mapping[str, object] | None = None) -> str
 
 
 def metrics_line(metrics: Mapping[str, float]) -> str:
-    """`masked_lm_loss 5.6250  masked_lm_accuracy 17.4%`."""
+    """Metrics in one line: `masked_lm_loss 5.6250  masked_lm_accuracy 17.4%`."""
     figures = (
         f"{name.removeprefix('eval_')} {figure(value, metric_form(name, metrics))}" for name, value in metrics.items()
     )
@@ -40,12 +39,12 @@ def metrics_line(metrics: Mapping[str, float]) -> str:
 
 
 def figure(value: float | None, form: str) -> str:
-    """The value in a format; `-` for None, NaN and infinity: nothing was measured."""
+    """Format a value; `-` for None, NaN and infinity."""
     return "-" if value is None or not math.isfinite(value) else format(value, form)
 
 
 def duration(seconds: float) -> str:
-    """`45 seconds`, `6.7 minutes`, `3.5 hours`, `4.2 days`; `unknown` before there is a rate."""
+    """Format seconds: `45 seconds`, `6.7 minutes`, `3.5 hours`, `4.2 days`; `unknown` without a value."""
     if not math.isfinite(seconds):
         return "unknown"
     if seconds < 60:
@@ -59,7 +58,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class _Lines:
-    """The stream that tqdm writes to: each state of the bar becomes a line of standard error."""
+    """Stream for tqdm that writes each state of the bar as a line to standard error."""
 
     def write(self, text: str) -> None:
         if line := text.strip():
@@ -77,7 +76,7 @@ def progress(
     done: int = 0,
     terminal: IO[str] | None = None,
 ) -> "tqdm":
-    """A progress meter over `items`; without items the caller counts: `with progress(...) as meter: meter.update(n)`.
+    """Progress meter over `items`; without items the caller counts: `with progress(...) as meter: meter.update(n)`.
 
     Work of less than ten seconds writes nothing to a log.
 
@@ -107,7 +106,7 @@ def progress(
 
 
 def announce(action: str, paths: Iterable[str | Path]) -> None:
-    """Print what is about to be read, before it is: `reading a.csv, 4.4 MB ...`. Goes to standard error."""
+    """Print what is read next, such as `reading a.csv, 4.4 MB ...`, on standard error."""
     names = []
     for path in map(Path, paths):
         size = f", {megabytes(path.stat().st_size)}" if path.is_file() else ""
@@ -117,7 +116,7 @@ def announce(action: str, paths: Iterable[str | Path]) -> None:
 
 
 class RunProgress(threading.Thread):
-    """Draws progress.json of a stage's folder, which rank 0 replaces about once a second, on standard output.
+    """Thread that draws a stage's progress.json, which rank 0 replaces about once a second, on standard output.
 
     What an earlier run left in it is not drawn.
     """
@@ -163,7 +162,7 @@ class RunProgress(threading.Thread):
 
 
 def megabytes(num_bytes: float) -> str:
-    """12.3 MB; 17.8 GB from a thousand megabytes on; 12.3 kB below a tenth of a megabyte; 105 bytes below a kB."""
+    """Format a number of bytes: 12.3 MB, 17.8 GB, 12.3 kB or 105 bytes."""
     for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if num_bytes >= (size / 10 if unit == "MB" else size):
             return f"{num_bytes / size:.1f} {unit}"

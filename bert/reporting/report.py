@@ -1,4 +1,4 @@
-"""Make one report of one or more runs, with plots: HTML or Markdown in a single file.
+"""Make a report of one or more runs with plots, in a single HTML or Markdown file.
 
 A RUN is the folder of a stage (phase1, squad, ...) with metrics.jsonl, config.yaml and summary.json, or a folder of
 any number of such folders at any depth, as for `visualdl --logdir`. Runs that are not finished, were stopped or are
@@ -72,7 +72,7 @@ def table(header: Sequence[str], rows: Rows) -> ReportBlock:
 
 
 def table_of_runs(title: str, runs: Sequence[RunRecord], rows: Rows) -> ReportBlock:
-    """A column for each run; if they are many, a row."""
+    """A table of runs: a column for each run, or a row if there are many."""
     header = [title, *(run.name for run in runs)]
     if len(runs) > _MOST_COLUMNS:
         (_, *header), *rows = (list(line) for line in zip(header, *rows, strict=True))
@@ -81,7 +81,7 @@ def table_of_runs(title: str, runs: Sequence[RunRecord], rows: Rows) -> ReportBl
 
 
 def _escaped(words: str) -> str:
-    """The words on one line, with the characters escaped that Markdown interprets."""
+    """Text in one line, with Markdown's special characters escaped."""
     for mark in "\\`*_<>|[]":
         words = words.replace(mark, "\\" + mark)
     return " ".join(words.split())
@@ -139,7 +139,7 @@ def blocks_of(runs: Sequence[RunRecord]) -> list[ReportBlock]:
 
 
 def classification(name: str, scores: Mapping[str, Any]) -> list[ReportBlock]:
-    """What a classifier gets right: each class, what is taken for what, the worst errors."""
+    """Blocks about a classifier: scores of each class, confusions, and the worst errors."""
     classes, columns = scores["classes"], ("precision", "recall", "f1-score", "auc", "support")
     rows = [[label, *(_cell_text(values.get(column)) for column in columns)] for label, values in classes.items()]
     blocks = [heading(f"Classes of {name}"), table(["class", *columns], rows)]
@@ -166,7 +166,7 @@ def _pairs(value: Any) -> str:
 
 
 def _confusion_picture(classes: Sequence[str], matrix: Sequence[Sequence[int]]) -> ReportBlock:
-    """The shares of each true class that were predicted as each class."""
+    """Picture of the confusion matrix: the fraction of each true class that each class was predicted for."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4.8), layout="constrained")
@@ -193,7 +193,7 @@ def _png(figure: Any, title: str) -> ReportBlock:
 
 
 def results(runs: Sequence[RunRecord]) -> Rows:
-    """A row for each figure that any run has: its title, and the values of the runs."""
+    """Table of results: a row for each figure, with its title and the values of the runs."""
     rows: Rows = []
 
     def add(title: str, values: list[Any]) -> None:
@@ -231,7 +231,7 @@ def results(runs: Sequence[RunRecord]) -> Rows:
 
 
 def _seconds(run: RunRecord) -> float:
-    """The time of all starts."""
+    """Total time of all starts, in seconds."""
     return sum(leg.seconds() for leg in run.legs)
 
 
@@ -259,18 +259,18 @@ def _cell_text(value: Any) -> str:
 
 
 def _is_constant_state(name: str, runs: Sequence[RunRecord]) -> bool:
-    """Whether the curve of a state never changes; the table of results has its value."""
+    """Whether a state's curve never changes, so that the table of results suffices."""
     return name in _STATES and len({value for run in runs for _, value in run.curve(name)}) <= 1
 
 
 def _thinned(curve: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
-    """At most `_MOST_POINTS` points of a curve, equally far from each other."""
+    """At most `_MOST_POINTS` points of a curve, at equal distances."""
     every = max(1, math.ceil(len(curve) / _MOST_POINTS))
     return curve[::every]
 
 
 def draw(name: str, runs: Sequence[RunRecord]) -> ReportBlock | None:
-    """The plot of one metric of all runs over the steps; phase 2 follows phase 1. None if no run has a number of it."""
+    """Plot of one metric of all runs over the steps, phase 2 after phase 1; None without numbers."""
     curves = [(run, _thinned(run.curve(name))) for run in runs if run.curve(name)]
     if not curves:
         return None
@@ -305,7 +305,7 @@ def draw(name: str, runs: Sequence[RunRecord]) -> ReportBlock | None:
 
 
 def updates_before(run: RunRecord, runs: Sequence[RunRecord]) -> int:
-    """Updates of the phase 1 in the same output folder, if the run is its phase 2; else 0."""
+    """Number of updates of phase 1 in the same output folder, if the run is its phase 2; otherwise 0."""
     if run.directory.name != "phase2":
         return 0
     first = run.directory.resolve().with_name("phase1")

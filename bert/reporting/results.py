@@ -1,4 +1,4 @@
-"""The results of a pre-training: a table of its phases, a picture of the losses, the next commands."""
+"""The results of a pre-training: a table of its phases, a plot of the losses, the next commands."""
 
 import json
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ _TERMS = (
 
 
 def show_figures(preset: str, phases: Sequence[TrainingConfig], seconds: float | None) -> None:
-    """Write summary.json and loss.png beside the phases, and print the table; `seconds` is None without training."""
+    """Write summary.json and loss.png, and print the table; `seconds` is None if nothing was trained."""
     output_dir = phases[0].run.output_dir
     runs = [read_run(config.stage_dir(), config.stage()) for config in phases]
     summaries = {run.name: run.summary for run in runs}
@@ -82,7 +82,7 @@ def print_table(summaries: dict[str, dict[str, Any]]) -> None:
 
 
 def next_commands(commands: Sequence[tuple[str, str]]) -> str:
-    """Lines of (purpose, command); a long command goes on in lines that a shell joins, below its purpose."""
+    """Lines with purposes and commands; long commands are wrapped for a shell."""
     lines = ["Next, try:"]
     for purpose, command in commands:
         lines.append(f"  {command}   # {purpose}")
@@ -92,7 +92,7 @@ def next_commands(commands: Sequence[tuple[str, str]]) -> str:
 
 
 def draw(picture: Path, runs: Sequence[RunRecord]) -> None:
-    """Masked-LM loss over the updates of all phases: training, held out, and the unigram entropy."""
+    """Plot masked-LM loss over the updates of all phases: training, held out, and the unigram entropy."""
     from matplotlib.figure import Figure  # slow to import; a Figure without pyplot needs no display
 
     figure = Figure(figsize=(8, 4.5), layout="tight")

@@ -1,4 +1,4 @@
-"""The record of a run, read from its folder: the source of the report, of the table at its end and of its curves.
+"""Reads the record of a run from its folder: the source of reports, tables and curves.
 
 Reads what is there and notes what is missing or damaged.
 """
@@ -26,7 +26,7 @@ _LASTING = ("unigram_entropy", "world_size", "device", "processor", "cpu_threads
 class Leg:
     """One start of the run, from its first logged step to its last."""
 
-    begin: float  # seconds since 1970, as logged
+    begin: float  # seconds since 1970
     end: float
     first_step: int | None = None
     last_step: int | None = None
@@ -42,7 +42,7 @@ class Leg:
 class RunRecord:
     name: str
     directory: Path
-    training: list[Row]  # each step once: of a step that was repeated after a crash the last row
+    training: list[Row]  # one row for each step; the last row of a step repeated after a crash
     held_out: list[Row]
     settings: dict[str, Any]
     summary: dict[str, Any]
@@ -50,19 +50,19 @@ class RunRecord:
     checkpoints: list[int]
     checkpoint_bytes: int
     complaints: list[str]
-    scores: dict[str, Any] = field(default_factory=dict)  # of a classifier, as scores.json has them
+    scores: dict[str, Any] = field(default_factory=dict)  # a classifier's scores.json
 
     def last_step(self) -> int | None:
-        """The last update with a row; without rows that of the summary."""
+        """The last logged update; without rows the summary's."""
         return max((row["step"] for row in [*self.training, *self.held_out]), default=self.summary.get("steps"))
 
     def curve(self, name: str) -> list[tuple[int, float]]:
-        """(step, value) where the metric is a number."""
+        """Points (step, value) of a metric, where the value is a number."""
         rows = self.held_out if name.startswith("eval_") else self.training
         return [(row["step"], float(row[name])) for row in rows if type(row.get(name)) in (int, float)]
 
     def last(self, name: str) -> Any:
-        """The value in the summary, otherwise the last value of the curve; None if there is neither."""
+        """The metric's value in the summary, otherwise the last value of its curve, or None."""
         if self.summary.get(name) is not None:
             return self.summary[name]
         return next((value for _, value in reversed(self.curve(name))), None)
@@ -73,7 +73,7 @@ class RunRecord:
 
 
 def find_runs(paths: list[Path]) -> list[Path]:
-    """The runs' folders: a path that holds metrics, else all folders below it that do."""
+    """Folders of runs: a path that holds metrics, otherwise all folders below it that do."""
     runs: dict[Path, None] = {}
     for path in paths:
         below = dict.fromkeys(_runs_below(path))
@@ -87,7 +87,7 @@ def find_runs(paths: list[Path]) -> list[Path]:
 
 
 def _runs_below(path: Path, above: tuple[Path, ...] = ()) -> list[Path]:
-    """The path if it is a run, else those in its folders; a run is not searched for others, such as its benchmark."""
+    """The path if it is a run, otherwise runs in its folders; a run's own folders are not searched."""
     above = (*above, path.resolve())
     if (path / METRICS_FILE).is_file() or (path / CONFIG_FILE).is_file():
         return [path]
@@ -99,14 +99,14 @@ def _runs_below(path: Path, above: tuple[Path, ...] = ()) -> list[Path]:
 
 
 def read_runs(paths: list[Path]) -> list[RunRecord]:
-    """The runs that `find_runs` finds, named by their paths without the part that all have in common."""
+    """Read the runs that `find_runs` finds, named by their paths without the common part."""
     directories = find_runs(paths)
     common = os.path.commonpath([directory.resolve().parent for directory in directories])
     return [read_run(path, os.path.relpath(path.resolve(), common)) for path in directories]
 
 
 def read_run(directory: Path, name: str) -> RunRecord:
-    """Read a folder of a run. Damaged files are listed among the complaints and never raise."""
+    """Read a run's folder. Damaged files are listed as complaints and raise nothing."""
     complaints: list[str] = []
     training, held_out = read_metrics(directory / METRICS_FILE, complaints)
     from bert.config.plain_yaml import plain_yaml  # a rank reads no record
@@ -133,7 +133,7 @@ def read_run(directory: Path, name: str) -> RunRecord:
 
 
 def read_metrics(metrics_file: Path, complaints: list[str]) -> tuple[list[Row], list[Row]]:
-    """(rows of training metrics, rows of held-out metrics) of metrics.jsonl, each step once.
+    """Read metrics.jsonl: (training rows, held-out rows), each step once.
 
     A row at or before the last one is of a continued run, which replaces the steps that it repeats.
     """
@@ -149,7 +149,7 @@ def read_metrics(metrics_file: Path, complaints: list[str]) -> tuple[list[Row], 
 
 
 def read_log(log_file: Path) -> tuple[list[Leg], Row]:
-    """(the starts of a run, lasting facts of the last start). A PARAMETER line begins each start."""
+    """Read a log: (starts of the run, facts of the last start). A PARAMETER line begins each start."""
     legs: list[Leg] = []
     facts: Row = {}
     for record in _json_lines(log_file, [], prefix="DLLL "):

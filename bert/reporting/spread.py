@@ -1,4 +1,4 @@
-"""Runs that differ only in their seed: mean, spread and extremes of metrics, scores of tasks, the average of GLUE.
+"""Compares runs that differ only in their seed: mean, spread and extremes of metrics, and GLUE's average.
 
 GLUE's rule: the score of a task is the mean of its metrics, of MNLI that of the matched and the mismatched set; the
 average is the mean over the tasks.
@@ -30,7 +30,7 @@ Table = tuple[list[str], list[list[str]]]  # titles, rows
 
 
 def metrics_in(summary: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics of an evaluation by their names without eval_, and what training measured."""
+    """Evaluation metrics in a summary, without eval_ in their names, and measurements of the training."""
     return {
         name.removeprefix("eval_"): float(value)
         for name, value in summary.items()
@@ -43,17 +43,17 @@ class Repetitions(NamedTuple):
     """Finished runs that differ only in their seed."""
 
     name: str
-    glue_task: str  # "" of another training
-    metrics: dict[int, dict[str, float]]  # by seed
+    glue_task: str  # "" if the runs are not of GLUE
+    metrics: dict[int, dict[str, float]]  # metrics by seed
 
     def scores(self) -> dict[int, float]:
-        """Per cent, by seed; empty where the task has no score."""
+        """Score of each seed in per cent; empty if the task has no score."""
         scores = {seed: [v for n, v in run.items() if _SCORE.fullmatch(n)] for seed, run in self.metrics.items()}
         return {seed: 100 * statistics.mean(values) for seed, values in scores.items() if values}
 
 
 def repetitions(runs: Sequence[RunRecord]) -> list[Repetitions]:
-    """The finished runs, in groups that differ only in their seed."""
+    """Group the finished runs that differ only in their seed."""
     groups: dict[str, list[tuple[RunRecord, dict[str, Any]]]] = {}
     for run in runs:
         settings = _settings_asked_for(run)
@@ -72,7 +72,7 @@ def repetitions(runs: Sequence[RunRecord]) -> list[Repetitions]:
 
 
 def _settings_asked_for(run: RunRecord) -> dict[str, Any]:
-    """The settings as the user gave them; those of the run's last start may name its own checkpoint."""
+    """The settings that the user requested; the settings of the last start may name its own checkpoint."""
     try:
         return dict(plain_yaml(run.directory.with_name(f"{run.directory.name}.yaml").read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -80,7 +80,7 @@ def _settings_asked_for(run: RunRecord) -> dict[str, Any]:
 
 
 def repetition_tables(runs: Sequence[RunRecord], fewest: int = 1) -> list[Table]:
-    """One table of all tasks that have scores, with the average; of other runs a table of metrics each.
+    """One table of all tasks with scores and their average; for other runs one table of metrics each.
 
     Args:
         fewest: seeds that a training must have.
@@ -92,7 +92,7 @@ def repetition_tables(runs: Sequence[RunRecord], fewest: int = 1) -> list[Table]
 
 
 def repetition_lines(runs: Sequence[RunRecord]) -> list[str]:
-    """The tables as Markdown, and what they flatter."""
+    """The tables as Markdown, and a note on what makes the scores too optimistic."""
     return [line for table in repetition_tables(runs) for line in [*markdown(table), ""]] + [FLATTERY]
 
 
@@ -103,7 +103,7 @@ def _score_table(groups: Sequence[Repetitions]) -> Table:
 
 
 def average(groups: Sequence[Repetitions]) -> tuple[str, list[float]]:
-    """What it is of, and its values: of the seeds that all tasks of GLUE have; of several runs of a task the best."""
+    """The name of GLUE's average, and its value for each seed that all tasks have (the best run of each task)."""
     by_score = sorted(groups, key=lambda group: statistics.mean(group.scores().values()))
     scores = {group.glue_task: group.scores() for group in by_score if group.glue_task}  # the best comes last
     seeds = sorted(set[int].intersection(*map(set, scores.values()))) if len(scores) > 1 else []
@@ -112,14 +112,14 @@ def average(groups: Sequence[Repetitions]) -> tuple[str, list[float]]:
 
 
 def spread_cells(values: Sequence[float], form: str) -> list[str]:
-    """The cells below SPREAD; a single value has no standard deviation."""
+    """Cells of the columns SPREAD; a single value has no standard deviation."""
     spread = statistics.stdev(values) if len(values) > 1 else None
     figures = (statistics.mean(values), spread, statistics.median(values), min(values), max(values))
     return ["-" if value is None else f"{value:{form}}" for value in figures]
 
 
 def metric_rows(metrics: Mapping[int, Mapping[str, float]], unit: str, title: str = "metric") -> Table:
-    """A row per metric, over the runs (by the numbers of their `unit`)."""
+    """Table with a row for each metric, over runs that differ in their `unit`, such as the seed."""
     names = list(dict.fromkeys(name for values in metrics.values() for name in values))
     rows = []
     for name in names:

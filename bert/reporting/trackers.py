@@ -1,4 +1,4 @@
-"""Other programs that show a run's scalars, beside VisualDL (`--report-to`): the same names, one run for a resumed one.
+"""Trackers besides VisualDL (`--report-to`): they get the same names, and a resumed run continues its tracker's run.
 
 Where they write is theirs to configure: WANDB_MODE=offline, WANDB_PROJECT, MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME.
 """
@@ -14,7 +14,7 @@ from bert.telemetry import switch_off_telemetry
 
 
 class TensorBoard(Tracker):
-    """Writes to `directory`/tensorboard; the steps that a resumed run repeats replace the earlier ones."""
+    """Writes scalars to `directory`/tensorboard; steps that a resumed run repeats replace earlier ones."""
 
     def open(self, first_step: int) -> None:
         from tensorboardX import SummaryWriter
@@ -30,7 +30,7 @@ class TensorBoard(Tracker):
 
 
 class WeightsAndBiases(Tracker):
-    """One run, whose identity is kept beside the logs. Its own steps only grow, so ours is a scalar and the x axis."""
+    """Writes scalars to a run whose id is saved beside the logs; our step is a scalar and the x axis."""
 
     def open(self, first_step: int) -> None:
         switch_off_telemetry("wandb")
@@ -51,7 +51,7 @@ class WeightsAndBiases(Tracker):
 
 
 class MLflow(Tracker):
-    """One run, whose identity is kept beside the logs."""
+    """Writes scalars to a run whose id is saved beside the logs."""
 
     def open(self, first_step: int) -> None:
         # Ten threads, the default, make the folder of a file store's metric at once, and then lose a value.
@@ -87,7 +87,7 @@ _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"
 
 
 def check_trackers(names: Iterable[str]) -> None:
-    """ValueError if one's package or server is missing; VisualDL's absence only costs its curves."""
+    """Raise ValueError if a tracker's package or server is missing; without VisualDL only a warning is needed."""
     for name in names:
         package = _PACKAGES.get(name)
         if package and importlib.util.find_spec(package) is None:

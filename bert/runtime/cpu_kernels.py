@@ -1,4 +1,4 @@
-"""Makes a built program fast on CPU: each operator gets the fastest of the kernels that compute it.
+"""Speeds up a built program on CPU: each operator gets the fastest kernel with the same result.
 
 The pass goes over the program after everything else and changes no variable that outlives a run.
 
@@ -28,7 +28,7 @@ from bert.runtime.paddle_api import core, paddle, static
 
 
 def replace_layer_norm_gradients(editor: BlockEditor) -> None:
-    """Replace the `layer_norm_grad` operators over the last axis that want all gradients; a bias may be a constant."""
+    """Replace `layer_norm_grad` operators over the last axis that compute all gradients."""
     for operator in editor.operators("layer_norm_grad"):
         is_last_axis = operator.attr("begin_norm_axis") == len(editor.shape(operator.input("X")[0])) - 1
         if is_last_axis and all(editor.is_wanted(operator, f"{name}@GRAD") for name in ("X", "Scale")):
@@ -36,7 +36,7 @@ def replace_layer_norm_gradients(editor: BlockEditor) -> None:
 
 
 def _replace_layer_norm_gradient(editor: BlockEditor, operator: Any) -> None:
-    """x and the gradients [..., h]; mean and variance [n], n the rows; scale and bias [h]."""
+    """Replace one operator: x and gradients [..., h]; mean and variance [rows]; scale and bias [h]."""
     x, mean, variance, scale, gradient = (
         operator.input(name)[0] for name in ("X", "Mean", "Variance", "Scale", "Y@GRAD")
     )
@@ -78,7 +78,7 @@ SMALLEST_VOCABULARY = 1024  # below, the number of operators costs more than the
 
 
 def replace_cross_entropies(editor: BlockEditor) -> None:
-    """Replace the cross-entropies, and comparisons of arg-max with labels, over large vocabularies.
+    """Replace cross-entropies, and comparisons of arg-max with labels, over large vocabularies.
 
     Where nothing is trained the arg-max stays, which counts no tie as correct: held-out accuracies are exact.
     """
@@ -101,7 +101,7 @@ def _is_large(editor: BlockEditor, logits: str) -> bool:
 
 
 def _largest(editor: BlockEditor, operator: Any, logits: str, known: dict[str, str]) -> str:
-    """float32 [n]: the largest of each row of logits [n, vocabulary]."""
+    """Maximum of each row of logits [n, vocabulary]: float32 [n]."""
     if logits not in known:
         flags = {"dim": [-1], "keep_dim": False, "reduce_all": False, "use_mkldnn": True}
         known[logits] = editor.compute(operator, "reduce_max", {"X": logits}, "largest", [-1], **flags)
@@ -109,19 +109,19 @@ def _largest(editor: BlockEditor, operator: Any, logits: str, known: dict[str, s
 
 
 def _chosen(editor: BlockEditor, operator: Any, table: str, labels: str) -> str:
-    """[n, 1]: of each row of a table the element of its label, int64 [n, 1]. (`index_sample` copies the table.)"""
+    """The element at the label in each row of a table: [n, 1]. (`index_sample` would copy the table.)"""
     inputs = {"Input": table, "Index": labels}
     return editor.compute(operator, "take_along_axis", inputs, "chosen", [-1, 1], "float32", "Result", Axis=1)
 
 
 def _replace_loss(editor: BlockEditor, operator: Any, largest: dict[str, str]) -> None:
-    """Logits and softmax [n, vocabulary], labels and loss [n, 1]: log(sum(exp(z))) - z[label], z = logits - max."""
+    """Replace a cross-entropy by log(sum(exp(z))) - z[label], where z = logits - max; logits [n, vocabulary]."""
     logits, labels = operator.input("Logits")[0], operator.input("Label")[0]
     softmax, loss = operator.output("Softmax")[0], operator.output("Loss")[0]
     vocabulary, insert = editor.shape(logits)[1], partial(editor.compute, operator)
 
     def scaled_rows(values: str, scale: str, bias: str, out: str) -> None:
-        """out = values * scale[:, None] + bias[:, None], all tables [n, vocabulary]."""
+        """Compute values * scale[:, None] + bias[:, None]; tables are [n, vocabulary]."""
         table, _ = editor.reshape(operator, values, [1, -1, vocabulary])
         inputs = {"X": table, "Scale": scale, "Bias": bias}
         result = insert("affine_channel", inputs, "table", [1, -1, vocabulary], data_layout="NCHW")
@@ -145,7 +145,7 @@ def _replace_loss(editor: BlockEditor, operator: Any, largest: dict[str, str]) -
 
 
 def _replace_comparison(editor: BlockEditor, arg_max: Any, comparison: Any, largest: dict[str, str]) -> None:
-    """arg-max == label becomes logits[label] >= largest: the same but for rows with several largest logits."""
+    """Replace arg-max == label by logits[label] >= largest; only rows with equal maxima can differ."""
     logits, labels = arg_max.input("X")[0], comparison.input("Y")[0]
     maximum = _largest(editor, arg_max, logits, largest)
     column, _ = editor.reshape(comparison, labels, [-1, 1])
@@ -169,7 +169,7 @@ _MOST_KERNELS = 64  # of a run of the network about 10 differ
 
 
 def keep_few_kernels() -> None:
-    """Let oneDNN keep 64 of the kernels that it compiles, in place of 1,024; call it before the first operator runs.
+    """Let oneDNN cache 64 compiled kernels, not 1,024; call it before the first operator runs.
 
     Each shape of a batch has kernels of its own. With texts of mixed lengths a process grew by 48 to 74 MB until it had
     1,024 of them; with 64 it grows by 3 to 18 MB, at the same CPU time (20.6 to 22.2 s against 20.8 to 21.4 s for 300
@@ -179,7 +179,7 @@ def keep_few_kernels() -> None:
 
 
 def use_cpu_kernels(program: static.Program, *, bfloat16: bool = False, onednn: bool = True) -> None:
-    """Choose the kernels of a program that runs on a CPU; nothing is done with a wheel that has CUDA or no oneDNN.
+    """Choose the kernels of a program on a CPU; does nothing if the wheel has CUDA or no oneDNN.
 
     Args:
         bfloat16: compute the products of linear layers in it, where the processor can.

@@ -1,4 +1,4 @@
-"""Linear layers on CPU: biases added inside the matrix products, and additions whose gradients nothing computes.
+"""Linear layers on CPU: fuses biases into matrix products, and removes additions of gradients.
 
 oneDNN's matrix product in float32 is as fast as MKL's (230 GFLOP/s on one Zen 5 core) and adds a row to its result
 while that is in registers. The model adds a bias as ones @ bias, which makes its gradient a matrix product; as three
@@ -23,7 +23,7 @@ def computes_bfloat16() -> bool:
 
 
 def use_bfloat16_products(editor: BlockEditor) -> None:
-    """Compute the linear layers' products and their gradients from bfloat16 inputs."""
+    """Compute the products of linear layers, and their gradients, from bfloat16 inputs."""
     casts = _Casts(editor)
     for operator in list(editor.block.ops):
         written = operator.output_arg_names  # before it is replaced
@@ -34,7 +34,7 @@ def use_bfloat16_products(editor: BlockEditor) -> None:
 
 
 class _Casts:
-    """bfloat16 copies of variables, as they are and as matrices [rows, last axis], each made where it is first read."""
+    """bfloat16 copies of variables, unchanged and as matrices [rows, last axis], each made before its first use."""
 
     def __init__(self, editor: BlockEditor) -> None:
         self._editor = editor
@@ -57,7 +57,7 @@ class _Casts:
         return self._matrices[name]
 
     def forget(self, names: list[str]) -> None:
-        """Drop the copies of variables that are written."""
+        """Drop the copies of variables that an operator writes."""
         for name in names:
             self._copies.pop(name, None)
             self._matrices.pop(name, None)
@@ -72,7 +72,7 @@ def _replace_product(editor: BlockEditor, operator: Any, casts: _Casts) -> None:
 
 
 def _replace_gradient(editor: BlockEditor, operator: Any, casts: _Casts) -> None:
-    """Out = X @ Y or X @ Y^T, X [..., k], Out [..., n]."""
+    """Replace the gradient of Out = X @ Y or X @ Y^T, with X [..., k] and Out [..., n]."""
     x, y, gradient = (operator.input(name)[0] for name in ("X", "Y", "Out@GRAD"))
     transposed = operator.attr("trans_y")
     if editor.is_wanted(operator, "X@GRAD"):
@@ -94,14 +94,14 @@ _ACTIVATIONS = {False: "gelu_erf", True: "gelu_tanh"}  # by the attribute `appro
 
 
 def is_linear(editor: BlockEditor, product: Any) -> bool:
-    """Whether a product, or its gradient, is of float32 rows [..., k] and a matrix of a size that pays."""
+    """Whether a product, or its gradient, is of float32 rows [..., k] and a matrix of profitable size."""
     x, y = (editor.block.var(product.input(name)[0]) for name in ("X", "Y"))
     is_linear = len(y.shape) == 2 and len(x.shape) >= 2 and not product.attr("trans_x")
     return is_linear and x.dtype == y.dtype == paddle.float32 and min(y.shape) >= SMALLEST_SIDE
 
 
 class _Uses:
-    """Which operators write and read each variable of a block, and what other blocks mention."""
+    """The operators that write and read each variable of a block, and variables used by other blocks."""
 
     def __init__(self, editor: BlockEditor) -> None:
         self.writers: dict[str, list] = defaultdict(list)
@@ -117,13 +117,13 @@ class _Uses:
         }
 
     def only_writer(self, name: str, kind: str) -> Any:
-        """The operator of this type that alone writes a variable, or None."""
+        """The only operator that writes a variable, if it has this type; otherwise None."""
         writers = self.writers[name]
         return writers[0] if len(writers) == 1 and writers[0].type == kind else None
 
 
 def forward_gradients_of_additions(editor: BlockEditor) -> None:
-    """Let readers of the gradients of x and y that have the shape of x + y read that of the sum."""
+    """Read the gradient of a sum x + y directly, in place of equal gradients of x and y."""
     uses = _Uses(editor)
     for operator in editor.operators("elementwise_add_grad"):
         (total,) = operator.input("Out@GRAD")
@@ -142,14 +142,14 @@ def forward_gradients_of_additions(editor: BlockEditor) -> None:
 
 
 def _is_private(editor: BlockEditor, uses: _Uses, name: str) -> bool:
-    """Whether a gradient is written once, and by no name known outside: that of a parameter is read by its update."""
+    """Whether a gradient is written once and has no name used outside; updates read parameters' gradients."""
     forward = name.partition("@GRAD")[0]
     is_parameter = editor.block.has_var(forward) and editor.block.var(forward).persistable
     return len(uses.writers[name]) == 1 and not is_parameter and name not in uses.elsewhere
 
 
 def fold_biases(editor: BlockEditor) -> None:
-    """Make x @ w + bias one operator, with gelu where nothing else reads it, and attention's scores."""
+    """Fuse x @ w + bias into one operator, with gelu if nothing else reads the sum, and biases of scores."""
     uses, ones = _Uses(editor), set[str]()
     for addition in editor.operators("elementwise_add"):
         product = _inner(uses, addition.input("X")[0])
@@ -160,13 +160,13 @@ def fold_biases(editor: BlockEditor) -> None:
 
 
 def _inner(uses: _Uses, name: str) -> Any:
-    """The matrix product that makes a variable with one reader, or None."""
+    """The matrix product whose result has only this reader; otherwise None."""
     is_inner = len(uses.readers[name]) == 1 and name not in uses.elsewhere
     return uses.only_writer(name, "matmul_v2") if is_inner else None
 
 
 def _added(editor: BlockEditor, uses: _Uses, addition: Any, product: Any) -> str | None:
-    """The variable that can be added inside a product: a bias, or what hides keys from attention's scores; or None."""
+    """The variable that can be added inside a product: a bias, or the bias of attention scores; otherwise None."""
     if is_linear(editor, product):
         return _bias_of(editor, uses, addition)
     shapes = [editor.shape(name) for name in (*product.input("X"), *product.input("Y"), *addition.input("Y"))]
@@ -176,7 +176,7 @@ def _added(editor: BlockEditor, uses: _Uses, addition: Any, product: Any) -> str
 
 
 def _bias_of(editor: BlockEditor, uses: _Uses, addition: Any) -> str | None:
-    """The variable [n] or [1, n] that an addition adds to each row, or None."""
+    """The variable [n] or [1, n] that an addition adds to each row; otherwise None."""
     name, width = addition.input("Y")[0], editor.shape(addition.output("Out")[0])[-1]
     if editor.shape(name) == [width] and addition.attr("axis") in (-1, len(editor.shape(addition.input("X")[0])) - 1):
         return name
@@ -187,7 +187,7 @@ def _bias_of(editor: BlockEditor, uses: _Uses, addition: Any) -> str | None:
 
 
 def _fold(editor: BlockEditor, uses: _Uses, product: Any, addition: Any, bias: str) -> set[str]:
-    """Replace product, addition and gelu by one operator -> the ones of a removed ones @ bias."""
+    """Replace product, addition and gelu by one operator; returns the `ones` variable of a removed ones @ bias."""
     out, activation, last = addition.output("Out")[0], "", addition
     readers = uses.readers[out]
     if len(readers) == 1 and readers[0].type == "gelu" and out not in uses.elsewhere:
@@ -208,7 +208,7 @@ def _fold(editor: BlockEditor, uses: _Uses, product: Any, addition: Any, bias: s
 
 
 def _remove_unread_ones(editor: BlockEditor, names: set[str]) -> None:
-    """Remove what made these variables, the ones of ones @ bias, where no gradient reads them."""
+    """Remove the operators that make these `ones` variables, if no gradient reads them."""
     for _ in range(2):  # the ones, then the column that has their shape
         uses, columns = _Uses(editor), set()
         for name in names:

@@ -22,8 +22,8 @@ from bert.runtime.paddle_api import IS_PADDLE_3, CollectiveHelper, core, paddle,
 class Group:
     rank: int
     world_size: int
-    device: str  # "cpu" | "gpu"
-    local_rank: int = 0  # among the ranks on this host
+    device: str  # "cpu" or "gpu"
+    local_rank: int = 0  # number of the rank on this host
     local_world_size: int = 1
 
     @property
@@ -36,7 +36,7 @@ class Group:
 
 
 def group_from_environment(device: str) -> Group:
-    """The group that the launcher describes; a single rank without a launcher."""
+    """The group that the launcher's variables describe; a single rank without a launcher."""
     endpoints = [e for e in os.environ.get("PADDLE_TRAINER_ENDPOINTS", "").split(",") if e]
     rank = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
     world_size = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
@@ -51,7 +51,7 @@ def group_from_environment(device: str) -> Group:
 
 
 def initialize(group: Group) -> None:
-    """Join the group: Gloo's rendezvous on CPU, which rank 0's endpoint serves, and Fleet's environment."""
+    """Join the group: Gloo's rendezvous on CPU, at rank 0's endpoint, and Fleet's environment."""
     if group.uses_gloo:
         gloo.join(group.rank, os.environ["PADDLE_TRAINER_ENDPOINTS"].split(","))
     paddle.distributed.fleet.init(is_collective=True, log_level="ERROR")
@@ -67,7 +67,7 @@ _exchanges = itertools.count()
 
 
 def exchange_texts(group: Group, text: str) -> list[str]:
-    """The text of every rank, in their order. Every rank must call it, as often as the others.
+    """Gather the text of every rank, in rank order. Every rank must call it equally often.
 
     It goes over the store at rank 0's endpoint, so it works on GPUs before the start-up program has made NCCL's
     communicator.
@@ -80,14 +80,14 @@ def exchange_texts(group: Group, text: str) -> list[str]:
 
 
 def gloo_on_cpu(group: Group) -> AbstractContextManager[None]:
-    """Prevent Fleet's `minimize` from appending the NCCL communicator's operators on CPU ranks."""
+    """Context manager that keeps NCCL's operators out of programs that Fleet's `minimize` builds for CPU."""
     if not group.uses_gloo:
         return nullcontext()
     return gloo.replaced(CollectiveHelper, "_init_communicator", lambda *args, **kwargs: None)
 
 
 def sums_as_updated(in_half_precision: bool) -> AbstractContextManager[None]:
-    """Let Fleet's `minimize` sum over the ranks the gradients in float32, unless they are to be summed as computed.
+    """Context manager: Fleet's `minimize` sums gradients in float32, unless configured otherwise.
 
     `decorate` names to Fleet, in the place of a cast to float32, the operator before it.
     """
@@ -97,7 +97,7 @@ def sums_as_updated(in_half_precision: bool) -> AbstractContextManager[None]:
 
 
 def fit_to_gloo(program: static.Program, group: Group) -> None:
-    """Make a program that Fleet built for NCCL run on CPU ranks; nothing on GPUs and a single rank."""
+    """Convert a program that Fleet built for NCCL to CPU ranks; unchanged on GPUs and for a single rank."""
     if group.uses_gloo:
         gloo.fit_program(program)
 
@@ -112,13 +112,13 @@ else:
 
 
 def _append_in_place(block, collective: tuple, values) -> None:
-    """Append _SUM or _BROADCAST of a variable, in place: Gloo broadcasts in no other way."""
+    """Append _SUM or _BROADCAST of a variable in place; Gloo cannot broadcast in another way."""
     operator, read, written, attributes = collective
     block.append_op(type=operator, inputs={read: values}, outputs={written: values}, attrs=attributes)
 
 
 def append_sum(block, values) -> None:
-    """Append the sum over the ranks of a variable, in place."""
+    """Append an all-reduce sum of a variable, in place."""
     _append_in_place(block, _SUM, values)
 
 
@@ -141,7 +141,7 @@ def reduce_on_compute_stream(program: static.Program) -> None:
 
 
 class Collective:
-    """Sums of small host vectors over all ranks, by the operators that also sum gradients (NCCL or Gloo)."""
+    """Sums small host vectors over all ranks, by the operators that also sum gradients (NCCL or Gloo)."""
 
     def __init__(self, group: Group, executor):
         self.group = group
@@ -149,7 +149,7 @@ class Collective:
         self._programs: dict[Any, tuple] = {}
 
     def sum(self, values) -> np.ndarray:
-        """Sum over ranks of a 1-D float64 or int64 array of the same length on every rank."""
+        """Sum a 1-D float64 or int64 array over the ranks; all ranks pass the same length."""
         values = np.atleast_1d(np.asarray(values))
         if self.group.world_size == 1:
             return values
@@ -160,7 +160,7 @@ class Collective:
         return np.array(self._executor.run(program, feed={"values": values}, fetch_list=[output])[0])
 
     def gather(self, values) -> np.ndarray:
-        """[world_size, len(values)] on every rank: the values of all ranks."""
+        """Values of all ranks on every rank: [world_size, len(values)]."""
         values = np.atleast_1d(np.asarray(values))
         table = np.zeros((self.group.world_size, len(values)), values.dtype)
         table[self.group.rank] = values
@@ -170,11 +170,11 @@ class Collective:
         return bool(self.sum(np.array([int(flag)], "int64"))[0])
 
     def from_main(self, number: int) -> int:
-        """Rank 0's number, on every rank; it also makes the ranks wait for each other."""
+        """Rank 0's number on every rank; also a barrier."""
         return int(self.sum(np.array([number if self.group.is_main else 0], "int64"))[0])
 
     def count_differences(self, program: static.Program, names: Sequence[str], scope) -> np.ndarray:
-        """For each persistable variable of a program, how many values of all ranks differ from rank 0's: int64 [names].
+        """Number of values that differ from rank 0's, for each persistable variable: int64 [names].
 
         Broadcast and compared on the device, one variable after the other; NaN equals NaN.
         """

@@ -1,4 +1,4 @@
-"""Gloo, the communication of ranks on CPU: the rendezvous, and what Fleet's programs need to run with it.
+"""Gloo, the communication of ranks on CPU: the rendezvous, and changes to Fleet's programs.
 
 Paddle 2.6 has one Gloo context for the process, which waits without a limit. Paddle 3 has one for each ring, whose
 operators fail when they have waited 30 seconds for another rank, which saves a checkpoint or has a slower processor:
@@ -22,7 +22,7 @@ from bert.runtime.paddle_api import IS_PADDLE_3, core, paddle, static
 
 
 class RankBarrier:
-    """All ranks of a group, each connected to rank 0.
+    """A barrier of a group's ranks; each rank is connected to rank 0.
 
     Args:
         store: `set` and `get` of a key, the same for all ranks; tells them rank 0's port.
@@ -41,7 +41,7 @@ class RankBarrier:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def wait(self) -> None:
-        """Return when all ranks have called this as often as this rank has.
+        """Wait until all ranks have called this equally often.
 
         Raises:
             ConnectionError: another rank has ended.
@@ -70,7 +70,7 @@ _barrier_operator: int | None = None  # Paddle's number of the function that `py
 
 
 def join(rank: int, endpoints: Sequence[str]) -> None:
-    """Meet the other ranks at rank 0's endpoint and connect to them."""
+    """Connect to the other ranks by a rendezvous at rank 0's endpoint."""
     interface = interface_of(endpoints, rank)
     if IS_PADDLE_3:
         _join_ring(rank, endpoints, interface)
@@ -87,7 +87,7 @@ def join(rank: int, endpoints: Sequence[str]) -> None:
 
 
 def _join_ring(rank: int, endpoints: Sequence[str], interface: str) -> None:
-    """Join the ring 0 of Paddle 3, which its operators name, and the barrier."""
+    """Join communication ring 0 of Paddle 3, which its operators use, and make the barrier."""
     global _barrier, _barrier_operator
     store = core.create_or_get_global_tcp_store()
     _barrier = RankBarrier(store, rank, len(endpoints), endpoints[0].rsplit(":", 1)[0])
@@ -97,7 +97,7 @@ def _join_ring(rank: int, endpoints: Sequence[str], interface: str) -> None:
 
 
 def leave() -> None:
-    """Leave once all ranks have called this."""
+    """Leave the group once all ranks have called this."""
     if _barrier is not None:
         _barrier.wait()
         _barrier.close()
@@ -107,7 +107,7 @@ def leave() -> None:
 
 
 def interface_of(endpoints: Sequence[str], rank: int) -> str:
-    """Name of the network interface of the rank's address; `lo` if all ranks are on one host."""
+    """Name of the network interface with the rank's address; `lo` if all ranks are on one host."""
     addresses = [endpoint.rsplit(":", 1)[0] for endpoint in endpoints]
     if len(set(addresses)) == 1:
         return "lo"
@@ -127,7 +127,7 @@ def interface_of(endpoints: Sequence[str], rank: int) -> str:
 
 
 def _bound_to(interface: str) -> AbstractContextManager[None]:
-    """Make the Gloo of Paddle 2.6 use this network interface; by itself it stays at loopback."""
+    """Context manager: Gloo of Paddle 2.6 uses this network interface instead of loopback."""
     original = core.GlooParallelStrategy
 
     def strategy():
@@ -149,7 +149,7 @@ def replaced(holder: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def fit_program(program: static.Program) -> None:
-    """Remove the operators of CUDA streams; with Paddle 3, let the ranks meet before they communicate."""
+    """Remove operators of CUDA streams; with Paddle 3, insert barriers before communication."""
     for block in program.blocks:
         for index in reversed(range(len(block.ops))):
             if block.ops[index].type in _STREAM_OPERATORS:
@@ -160,7 +160,7 @@ def fit_program(program: static.Program) -> None:
 
 
 def _insert_barriers(block) -> None:
-    """Insert a barrier before each run of collective operators; it reads what they write, which keeps the order."""
+    """Insert a barrier before each group of collective operators; it reads their variables to keep the order."""
     end = len(block.ops)
     while end > 0:
         start = end
@@ -184,7 +184,7 @@ _ARRIVED = b"a"
 
 
 def _accept_all(store: Any, num_peers: int, host: str) -> list[socket.socket]:
-    """Accept the connections of the other ranks. A connection that does not send the store's token is dropped."""
+    """Accept the other ranks' connections; close a connection that does not send the store's token."""
     token, peers = secrets.token_bytes(_TOKEN_BYTES), list[socket.socket]()
     with socket.create_server((host, 0), backlog=num_peers) as server:
         store.set("rank_barrier", json.dumps([server.getsockname()[1], token.hex()]))
@@ -200,7 +200,7 @@ def _accept_all(store: Any, num_peers: int, host: str) -> list[socket.socket]:
 
 
 def _read(peer: socket.socket, size: int) -> bytes:
-    """The next `size` bytes; fewer if the peer does not send them."""
+    """Read `size` bytes from a connection; fewer if it closes early."""
     received = b""
     try:
         while len(received) < size and (part := peer.recv(size - len(received))):

@@ -19,7 +19,7 @@ _num_threads = 1  # of Paddle, which has no function that tells it
 
 
 def use_cores(cpu_threads: int, is_bound: bool, local_rank: int, local_world_size: int) -> int:
-    """Set the number of Paddle's CPU threads and return it.
+    """Choose the number of Paddle's CPU threads, set it and return it.
 
     Args:
         cpu_threads: 0: the number of this rank's cores.
@@ -39,14 +39,14 @@ def use_cores(cpu_threads: int, is_bound: bool, local_rank: int, local_world_siz
 
 
 def near_gpus(local_rank: int, local_world_size: int) -> list[list[int]]:
-    """The processors near each local rank's GPU; empty unless the launcher gave visible GPU i to local rank i."""
+    """Processors near each local rank's GPU; empty unless local rank i uses visible GPU i."""
     if os.environ.get("FLAGS_selected_gpus", "").split(",")[0] != str(local_rank):
         return []
     return gpu_local_processors(visible_devices())[:local_world_size]
 
 
 def peak_tflops(executor, device: str, arithmetic: str) -> float:
-    """The peak of one rank's device in TFLOP/s by its data sheet, or by a measured float32 matrix product.
+    """Peak rate of one rank's device in TFLOP/s, by its data sheet or a measured float32 product.
 
     Args:
         arithmetic: short (half precision), tf32 or float32.
@@ -61,7 +61,7 @@ def peak_tflops(executor, device: str, arithmetic: str) -> float:
 
 
 def measured_gemm_tflops(executor, size: int = 1024, seconds: float = 0.4, num_threads: int | None = None) -> float:
-    """Best rate of a square float32 matrix product over about `seconds`, on the executor's device, in TFLOP/s.
+    """Best rate of a square float32 matrix product within about `seconds`, in TFLOP/s.
 
     Args:
         num_threads: of a CPU: one thread is measured by its processor time, which other processes on a busy machine

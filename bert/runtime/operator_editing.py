@@ -9,7 +9,7 @@ Names = Mapping[str, str | Sequence[str]]  # an operator's inputs or outputs: pa
 
 
 class BlockEditor:
-    """A program's global block while a pass replaces operators. `finish` must be called after the last edit.
+    """Edits the operators of a program's global block. `finish` must be called after the last edit.
 
     Operators are written as descriptions, because gradients' have no Python function.
     """
@@ -19,26 +19,26 @@ class BlockEditor:
         self._made = 0
 
     def operators(self, *types: str) -> list:
-        """The operators of these types, in the program's order."""
+        """All operators of these types, in program order."""
         return [operator for operator in self.block.ops if operator.type in types]
 
     def shape(self, name: str) -> list[int]:
         return list(self.block.var(name).shape)
 
     def is_wanted(self, operator: Any, parameter: str) -> bool:
-        """Whether an operator writes this output; unwanted gradients are absent, or named @EMPTY@."""
+        """Whether an operator writes this output; unwanted gradients are absent or named @EMPTY@."""
         names = operator.output(parameter) if parameter in operator.output_names else []
         return bool(names) and names[0] != core.empty_var_name()
 
     def temporary(self, kind: str, shape: Sequence[int], dtype: Any = "float32") -> str:
-        """Declare a variable of one run -> its name."""
+        """Declare a temporary variable; returns its name."""
         while self.block.has_var(name := f"edited.{self._made}.{kind}"):
             self._made += 1
         self.block.create_var(name=name, shape=list(shape), dtype=dtype, stop_gradient=True)
         return name
 
     def insert_before(self, operator: Any, kind: str, inputs: Names, outputs: Names, **attributes: Any) -> None:
-        """Insert an operator with the role (forward, backward, update) of `operator`."""
+        """Insert an operator before `operator`, with its role (forward, backward, update)."""
         index = self.block.ops.index(operator)
         description = self.block.desc._insert_op(index)
         _describe(description, kind, inputs, outputs, {**attributes, "op_role": operator.attr("op_role")})
@@ -56,13 +56,13 @@ class BlockEditor:
         /,
         **attributes: Any,
     ) -> str:
-        """Insert an operator before `operator` -> its output, a new temporary."""
+        """Insert an operator before `operator`; returns its output, a new temporary."""
         result = self.temporary(name, shape, dtype)
         self.insert_before(operator, kind, inputs, {out: result}, **attributes)
         return result
 
     def reshape(self, operator: Any, source: str, shape: Sequence[int], out: str | None = None) -> tuple[str, str]:
-        """Insert a reshape before `operator` -> the reshaped variable, by default a new one, and that of the old shape.
+        """Insert a reshape before `operator`; returns the reshaped variable and the variable of the old shape.
 
         They share memory if nothing else reads `source` later.
         """
@@ -73,13 +73,13 @@ class BlockEditor:
         return made, old
 
     def replace(self, operator: Any, kind: str, inputs: Names, outputs: Names, **attributes: Any) -> None:
-        """Replace `operator` by an operator of another type at the same place."""
+        """Replace `operator` by an operator of another type in the same place."""
         role = operator.attr("op_role")
         operator.desc.copy_from(core.OpDesc())
         _describe(operator.desc, kind, inputs, outputs, {**attributes, "op_role": role})
 
     def copy_before(self, operator: Any, original: Any) -> Any:
-        """Insert a copy of `original`, with the role of `operator`, before `operator`."""
+        """Insert a copy of `original` before `operator`, with its role."""
         index = self.block.ops.index(operator)
         description = self.block.desc._insert_op(index)
         description.copy_from(original.desc)
@@ -106,7 +106,7 @@ def _describe(description: Any, kind: str, inputs: Names, outputs: Names, attrib
 
 
 def set_attribute(description: Any, name: str, value: Any) -> None:
-    """Set an attribute of an operator's description: Paddle stores an unknown flag as an int, which kernels refuse."""
+    """Set an attribute in an operator's description, with the right type for unknown flags."""
     if isinstance(value, bool):
         description._set_bool_attr(name, value)
     else:

@@ -28,7 +28,7 @@ os.environ["FLAGS_enable_pir_api"] = "0"
 
 
 def _mkl_kernels(cpuinfo: str) -> str | None:
-    """The kernels for Paddle's MKL (of 2019) on an AMD processor, where its own choice is the slowest.
+    """MKL's kernel choice for an AMD processor, where Paddle's MKL (2019) would choose the slowest.
 
     Measured on a Zen 5 core, float32 matrix product of 1,024 x 1,024: 38 GFLOP/s by default, 101 with the AVX2 kernels
     ("5"), 164 with the AVX-512 kernels ("7"). None on Intel, where its own choice is right.
@@ -91,7 +91,7 @@ paddle.enable_static()
 
 
 def _stack_of_the_warning() -> list[tuple]:
-    """The first two entries of `inspect.stack()` in the function that calls this, each cut to (frame, file, line)."""
+    """A fast replacement of `inspect.stack()` for Paddle's warning: two entries (frame, file, line)."""
     frames = [sys._getframe(1), sys._getframe(2)]
     return [(frame, frame.f_code.co_filename, frame.f_lineno) for frame in frames]
 
@@ -114,29 +114,29 @@ __all__ = ["CollectiveHelper", "core", "framework", "nn", "paddle", "static", "u
 
 
 def place_of(device: str):
-    """The Paddle place of `cpu` or `gpu`; for `gpu`, the card that the launcher gave to this process."""
+    """The Paddle place of `cpu` or `gpu`; for `gpu`, the card assigned to this process."""
     return paddle.CUDAPlace(card_number()) if device == "gpu" else paddle.CPUPlace()
 
 
 def card_number() -> int:
-    """Of the card that the launcher gave to this process."""
+    """Number of the card that the launcher assigned to this process."""
     return int(os.environ.get("FLAGS_selected_gpus", "0").split(",")[0])
 
 
 def default_device() -> str:
-    """`gpu` if this Paddle has CUDA and sees a card, else `cpu`."""
+    """The device `gpu` if this Paddle has CUDA and sees a card, otherwise `cpu`."""
     return "gpu" if paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0 else "cpu"
 
 
 def chosen_device(setting: str) -> str:
-    """`cpu`, `gpu` or `tensorrt` for these settings or `auto`; ValueError for a GPU that this Paddle does not see."""
+    """The device of these settings: `cpu`, `gpu` or `tensorrt`; ValueError for a GPU that Paddle does not see."""
     if setting in ("gpu", "tensorrt") and default_device() != "gpu":
         raise ValueError(no_gpu(setting))
     return default_device() if setting == "auto" else setting
 
 
 def truncated_normal(std: float):
-    """The initializer N(0, std) cut at two standard deviations; with one seed the same bytes in every Paddle."""
+    """Initializer N(0, std), truncated at two standard deviations; a seed gives the same bytes in every Paddle."""
     # Paddle 2.6 cuts at -2 and 2 standard deviations; in Paddle 3 these bounds are values of the weights.
     bounds = {"a": -2 * std, "b": 2 * std} if IS_PADDLE_3 else {}
     return nn.initializer.TruncatedNormal(std=std, **bounds)
@@ -148,7 +148,7 @@ def set_cpu_threads(num_threads: int) -> None:
 
 
 def page_locked(array):
-    """A copy of an array in memory from which a GPU copies without the host; what an executor takes as a feed."""
+    """Copy an array to page-locked memory, from which a GPU copies asynchronously; executors accept it as a feed."""
     tensor = core.LoDTensor()
     tensor.set(array, paddle.CUDAPinnedPlace())
     return tensor

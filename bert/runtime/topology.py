@@ -1,4 +1,4 @@
-"""Assign CPU cores to ranks: physical cores, on one memory node, near the rank's GPU; and read container limits.
+"""Assigns CPU cores to ranks (physical cores, one memory node, near the rank's GPU), and reads container limits.
 
 Everything is read below `root`, which is "/" except in tests. If a machine does not describe its topology (containers,
 other architectures), every processor counts as one core on a single node.
@@ -18,14 +18,14 @@ _GPU_SECONDS = 60.0  # for nvidia-smi, which takes seconds where its daemon does
 
 @dataclass(frozen=True)
 class Core:
-    """A physical core with its usable logical processors (hyper-threads)."""
+    """A physical core, and its usable logical processors (hyper-threads)."""
 
     processors: tuple[int, ...]
-    node: int  # memory (NUMA) node
+    node: int  # number of the memory (NUMA) node
 
 
 def usable_cores(allowed: Sequence[int], root: Path = ROOT) -> list[Core]:
-    """The physical cores of the `allowed` logical processors, in the order of their nodes."""
+    """Physical cores of the `allowed` logical processors, ordered by memory node."""
     nodes = _nodes(root)
     cores: dict[tuple[int, ...], list[int]] = {}
     for processor in sorted(allowed):
@@ -40,7 +40,7 @@ def usable_cores(allowed: Sequence[int], root: Path = ROOT) -> list[Core]:
 def share_of_rank(
     cores: Sequence[Core], local_rank: int, local_world_size: int, near: Sequence[Sequence[int]] = ()
 ) -> list[Core]:
-    """The cores of one of the `local_world_size` ranks of this host; ranks share cores if there are too few.
+    """Cores of one of this host's `local_world_size` ranks; ranks share cores if there are too few.
 
     Args:
         near: for each local rank the processors near its GPU; empty: no preference. Ranks with the same processors
@@ -62,14 +62,14 @@ def share_of_rank(
 
 
 def num_threads_of(cores: Sequence[Core], local_world_size: int, quota: float | None) -> int:
-    """Threads for matrix products: one per core (hyper-threads gain nothing), at most the rank's share of the quota."""
+    """Number of threads for matrix products: one per core, at most the rank's share of the CPU quota."""
     if quota is None:
         return len(cores)
     return max(1, min(len(cores), int(quota / local_world_size + 0.5)))
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:
-    """Processors that the control group of this container or job may use; None without a limit.
+    """Number of processors that this container's or job's control group may use; None without a limit.
 
     Read from `cpu.max` (cgroups version 2) or `cpu.cfs_quota_us` (1); the lowest limit of this group and its parents.
     """
@@ -84,7 +84,7 @@ def cpu_quota(root: Path = ROOT) -> float | None:
 
 
 def memory_limit(root: Path = ROOT) -> int | None:
-    """Bytes that the control group may use; None without a limit."""
+    """Bytes of memory that the control group may use; None without a limit."""
     limits = [
         _read(folder / name) for folder in _cgroup_folders(root) for name in ("memory.max", "memory.limit_in_bytes")
     ]
@@ -92,14 +92,14 @@ def memory_limit(root: Path = ROOT) -> int | None:
 
 
 def visible_devices() -> list[str] | None:
-    """The entries of CUDA_VISIBLE_DEVICES, numbers or UUIDs; None if it does not limit anything."""
+    """Entries of CUDA_VISIBLE_DEVICES, numbers or UUIDs; None without a limit."""
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     return None if text is None or text == "all" else [entry.strip() for entry in text.split(",") if entry.strip()]
 
 
 @lru_cache(maxsize=None)
 def nvidia_smi(*arguments: str) -> list[str]:
-    """The lines that nvidia-smi prints, asked once; none without a driver, or if it fails or hangs."""
+    """Output lines of nvidia-smi, cached; empty without a driver, or if it fails or hangs."""
     command = ["nvidia-smi", *arguments]
     try:  # a broken driver may not answer at all
         done = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_SECONDS, check=False)
@@ -109,7 +109,7 @@ def nvidia_smi(*arguments: str) -> list[str]:
 
 
 def no_gpu(device: str) -> str:
-    """The error for a --device that names a GPU on a machine without one."""
+    """The error for a --device that needs a GPU on a machine without one."""
     return (
         f"device={device} needs paddlepaddle-gpu and a visible CUDA card, found none; install it (bash "
         "scripts/setup.sh gpu), check CUDA_VISIBLE_DEVICES, or pass --device cpu"
@@ -117,19 +117,19 @@ def no_gpu(device: str) -> str:
 
 
 def processor_facts() -> dict[str, str]:
-    """What Linux states about the first processor: "model name", "vendor_id", "flags" ..."""
+    """Fields of the first processor in /proc/cpuinfo: "model name", "vendor_id", "flags" ..."""
     pairs = (line.partition(":") for line in _read(ROOT / "proc/cpuinfo").split("\n\n")[0].splitlines())
     return {name.strip(): value.strip() for name, colon, value in pairs if colon}
 
 
 def device_name(device: str) -> str | None:
-    """The model of this machine's GPU or processor; None if it states none."""
+    """Model name of this machine's GPU or processor; None if unknown."""
     listed = nvidia_smi("--query-gpu=name", "--format=csv,noheader") if device == "gpu" else []
     return next(iter(listed), None) if device == "gpu" else processor_facts().get("model name")
 
 
 def visible_gpus() -> list[tuple[str, tuple[int, int]]]:
-    """(name, compute capability) of each GPU that the driver lists and CUDA_VISIBLE_DEVICES leaves visible."""
+    """(name, compute capability) of each GPU that the driver lists and CUDA_VISIBLE_DEVICES allows."""
     listed = nvidia_smi("--query-gpu=index,uuid,compute_cap,name", "--format=csv,noheader")
     rows = [[cell.strip() for cell in line.split(",", 3)] for line in listed]
     rows = [row for row in rows if len(row) == 4 and re.fullmatch(r"\d+\.\d+", row[2])]
@@ -144,7 +144,7 @@ def visible_gpus() -> list[tuple[str, tuple[int, int]]]:
 
 
 def gpu_local_processors(visible: Sequence[str] | None = None, root: Path = ROOT) -> list[list[int]]:
-    """The processors near each GPU, in the driver's order; empty without GPUs or without that information.
+    """Processors near each GPU, in the driver's order; empty if there are no GPUs or it is unknown.
 
     Args:
         visible: only these GPUs in this order, by number or UUID (or the beginning of one).
@@ -174,7 +174,7 @@ def allowed_processors() -> list[int]:
 
 
 def parse_list(text: str) -> list[int]:
-    """Parse a list of the kernel: "0-3,8" is 0, 1, 2, 3, 8. Anything else is an empty list."""
+    """Parse a list of numbers as the kernel writes it: "0-3,8" is 0, 1, 2, 3, 8; empty for other text."""
     numbers: list[int] = []
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -193,7 +193,7 @@ def _nodes(root: Path) -> dict[int, int]:
 
 
 def _cgroup_folders(root: Path) -> list[Path]:
-    """The folders of this process's control groups and of their parents, for both versions of cgroups."""
+    """Folders of this process's control groups and their parents, for both versions of cgroups."""
     folders = []
     for line in _read(root / "proc/self/cgroup").splitlines():
         if line.count(":") < 2:

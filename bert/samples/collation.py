@@ -1,4 +1,4 @@
-"""Turns rows of a sample table into the padded arrays of a micro-batch, the feed of the training program."""
+"""Collates rows of a sample table to padded arrays of a micro-batch, the feed of the training program."""
 
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,7 @@ MASKED_PADDING_MULTIPLE = 8
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """One micro-batch of one rank.
+    """A micro-batch of one rank.
 
     Attributes:
         feed: b sequences padded to s:
@@ -31,21 +31,21 @@ class MicroBatch:
     """
 
     feed: dict[str, np.ndarray]
-    num_sequences: int  # b
-    num_tokens: int  # without padding
-    num_padded_tokens: int  # b * s; T of packed tokens
-    num_masked: int  # predictions in this batch
-    num_documents: int = 0  # that attention keeps apart; 0: as many as sequences
+    num_sequences: int  # number of sequences, b
+    num_tokens: int  # number of tokens without padding
+    num_padded_tokens: int  # b * s; for packed tokens T
+    num_masked: int  # number of predictions
+    num_documents: int = 0  # documents with separate attention; 0: one for each sequence
 
     def packed(self, packing: Packing | None) -> "MicroBatch":
-        """The same micro-batch for a program of packed tokens, if it is one."""
+        """The micro-batch in the layout of packed tokens, if the program reads it."""
         feed = self.feed if packing is None else pack(self.feed, packing)
         return replace(self, feed=feed, num_padded_tokens=feed["input_ids"].size)
 
 
 @dataclass(frozen=True)
 class CollationRule:
-    """Turns samples into batches, by facts of the vocabulary, limits and the masking rule.
+    """Collates samples to batches, by vocabulary, limits and masking rule.
 
     dynamic: draw masks from `key`; otherwise the sample's static masks are used.
     next_sentence: whether the batches have next-sentence labels.
@@ -61,7 +61,7 @@ class CollationRule:
     cls_id: int | None = None
 
     def mask_counts(self, table: SampleTable, rows: np.ndarray, key: np.uint64, sample_ids: np.ndarray) -> np.ndarray:
-        """int64 [b]: predictions of the given rows, without collating them unless whole words are masked."""
+        """Number of predictions of the given rows, int64 [b]; only whole-word masks need collation."""
         if not self.dynamic:
             assert table.masks is not None
             counts = table.masks.offsets[rows + 1] - table.masks.offsets[rows]
@@ -75,7 +75,7 @@ class CollationRule:
     def _choose(
         self, table: SampleTable, rows: np.ndarray, keys: np.ndarray, input_ids: np.ndarray, lengths: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Choose dynamic masks by `choose_positions`. Whole words are taken from the shards if these record them."""
+        """Draw dynamic masks by `choose_positions`, of whole words if the shards record words."""
         continues = None
         if self.masking.continuations is not None:
             continues = self.masking.continuations[input_ids]
@@ -93,7 +93,7 @@ class CollationRule:
         sample_ids: np.ndarray,
         normalizer: float | None = None,
     ) -> MicroBatch:
-        """The batch of the given rows; without `normalizer` it is the batch's own number of predictions."""
+        """The batch of the given rows; `normalizer` is by default its own number of predictions."""
         lengths = table.offsets[rows + 1] - table.offsets[rows]
         input_ids = self._padded(table, rows, lengths)
         num_rows, width = input_ids.shape
@@ -128,7 +128,7 @@ class CollationRule:
         return MicroBatch(feed, num_rows, int(lengths.sum()), num_rows * width, len(labels), num_documents)
 
     def _padded(self, table: SampleTable, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """int64 [b, s]: token ids, padded to the longest row rounded up to a multiple."""
+        """Token ids padded to the longest row, rounded up to a multiple: int64 [b, s]."""
         width = padded_width(lengths, self.sequence_length_multiple, self.max_seq_length)
         input_ids = np.full((len(rows), width), self.pad_id, np.int64)
         _fill(table.token_ids, table.offsets[rows], lengths, input_ids)
@@ -136,14 +136,14 @@ class CollationRule:
 
 
 def padded_width(lengths: np.ndarray, multiple: int, most: int) -> int:
-    """The longest of some lengths, rounded up to a multiple, but at most `most`."""
+    """The longest length, rounded up to a multiple, but at most `most`."""
     assert lengths.max() <= most, "sequences are longer than max_seq_length"
     return min(-(-int(lengths.max()) // multiple) * multiple, most)
 
 
 @compiled
 def _fill(values: np.ndarray, starts: np.ndarray, lengths: np.ndarray, padded: np.ndarray) -> None:
-    """Copy lengths[r] values from starts[r] on into row r."""
+    """Copy values[starts[r]:][:lengths[r]] into row r."""
     for row in range(len(starts)):
         start = np.uint64(starts[row])
         for column in range(np.uint64(lengths[row])):
@@ -152,7 +152,7 @@ def _fill(values: np.ndarray, starts: np.ndarray, lengths: np.ndarray, padded: n
 
 @compiled
 def _mark(lengths: np.ndarray, first_lengths: np.ndarray, types: np.ndarray, attention: np.ndarray) -> None:
-    """Write the ones of token_type_ids and attention_mask."""
+    """Set the ones of token_type_ids and attention_mask."""
     for row in range(len(lengths)):
         for column in range(np.uint64(lengths[row])):
             attention[row, column] = 1
@@ -160,7 +160,7 @@ def _mark(lengths: np.ndarray, first_lengths: np.ndarray, types: np.ndarray, att
 
 
 def padded_predictions(positions: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
-    """masked_lm_positions, _labels and _weights of `MicroBatch.feed`, from int64 [n] each."""
+    """Arrays masked_lm_positions, _labels and _weights of `MicroBatch.feed`, from int64 [n] each."""
     size = max(1, -(-len(labels) // MASKED_PADDING_MULTIPLE)) * MASKED_PADDING_MULTIPLE
     padded, weights = np.zeros((2, size), np.int64), np.zeros(size, np.float32)
     padded[0, : len(labels)], padded[1, : len(labels)], weights[: len(labels)] = positions, labels, 1.0

@@ -1,4 +1,4 @@
-"""The checked training shards of a folder, or of several that are mixed, and the rule that makes batches of them."""
+"""Checked training shards of a folder or a mixture of folders, and the rule that makes batches of them."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ _NO_PAIRS = (
 
 
 class PretrainingDataset:
-    """The checked shards of one directory and the rule that turns their samples into batches."""
+    """The checked shards of a folder, and the rule that collates their samples to batches."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class PretrainingDataset:
         next_sentence: bool = True,
         alone: bool = False,
     ) -> None:
-        """`alone`: read only the shards of the directory itself, without its mixture."""
+        """Open and check the shards. `alone`: ignore the folder's mixture, read only its own shards."""
         self.settings, self.seed, self.shuffle_window_samples = settings, seed, shuffle_window_samples
         self.vocabulary = vocabulary
         mix = None if alone else read_mixture(Path(directory))
@@ -80,11 +80,11 @@ class PretrainingDataset:
         self.mix = mix or {".": self.num_samples}  # samples that a pass takes, by folder
 
     def separate_documents(self) -> None:
-        """Give the batches positions that restart at 0 in each document of a row."""
+        """Let positions restart at 0 in each document of a row."""
         self.collation = replace(self.collation, cls_id=self.vocabulary.id_of("[CLS]"))
 
     def epochs(self, step: int, schedule: BatchSchedule) -> float:
-        """Passes after update `step`."""
+        """Number of passes over the samples after update `step`."""
         return schedule.sequences(step) / sum(self.mix.values())
 
     def order(self, global_batch_size: int) -> SampleOrder:
@@ -97,7 +97,7 @@ class PretrainingDataset:
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of everything that decides what batch i holds, except its size and the number of threads."""
+        """sha256 of all facts that decide the content of batch i, except batch size and threads."""
         settings = self.settings.model_dump(include=LoaderSettings.model_fields.keys() - {"num_workers"})
         settings |= {"seed": self.seed, "shuffle_window_samples": self.shuffle_window_samples}
         shards = [
@@ -120,7 +120,7 @@ class PretrainingDataset:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """Facts to log: shards, samples, bins, format, masking, fingerprint."""
+        """Facts for the log: shards, samples, bins, format, masking, fingerprint."""
         return {
             "directory": str(self.directory.directory),
             "num_shards": len(self._places),
@@ -144,7 +144,7 @@ class PretrainingDataset:
 
 
 def _check_part(part: ShardDirectory, first: ShardDirectory, settings: LoaderSettings, next_sentence: bool) -> None:
-    """Refuse shards without the masks, words or sentence pairs that the settings need, or unlike the first folder's."""
+    """Refuse shards without required masks, words or sentence pairs, or different from the first folder's."""
     if settings.masking == "static" and not part.masked:
         raise ValueError(no_masks(part.directory))
     if settings.masking == "static":
@@ -163,7 +163,7 @@ def _check_part(part: ShardDirectory, first: ShardDirectory, settings: LoaderSet
 
 
 def _check_static_masks(directory: ShardDirectory, settings: LoaderSettings) -> None:
-    """Refuse a share that is not that of the masks, and a limit that would cut masks of another share than usual."""
+    """Refuse a masked share that differs from the static masks, and a limit that would cut unusual masks."""
     made_with = directory.made_with
     length = made_with.get("pairs", {}).get("target_seq_length", 0)
     share, limit = made_with.get("masked_lm_ratio", MASKED_SHARE), settings.max_predictions_per_seq

@@ -1,4 +1,4 @@
-"""Divides global batches among ranks in micro-batches, which threads prepare ahead: which samples a rank gets."""
+"""Divides global batches among ranks and micro-batches, which threads prepare ahead."""
 
 import itertools
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ _AT_ONCE = 8  # tasks given to a thread together: giving one costs as much as a 
 def prefetched(
     function: Callable[[_Task], _Result], tasks: Iterable[_Task], num_workers: int
 ) -> Generator[_Result, None, None]:
-    """function(task) for every task, in order, computed ahead by `num_workers` threads (0: by the caller).
+    """function(task) for every task, in order; `num_workers` threads compute ahead (0: the caller computes).
 
     An exception of the function is raised in place of its result; closing the iterator ends the threads.
     """
@@ -51,7 +51,7 @@ def prefetched(
 
 
 def _results_of(function: Callable[[_Task], _Result], tasks: list[_Task]) -> tuple[list[_Result], BaseException | None]:
-    """The results of the tasks before the first one that fails, and its exception."""
+    """Results of the tasks before the first failure, and its exception."""
     results: list[_Result] = []
     try:
         for task in tasks:
@@ -63,14 +63,14 @@ def _results_of(function: Callable[[_Task], _Result], tasks: list[_Task]) -> tup
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    index: int  # counted from the start of training
-    epoch: int  # of its first sample
-    micro_batches: Iterator[MicroBatch]  # this rank's, made lazily
-    num_micro_steps: int = 0  # 0: as many as all updates
+    index: int  # number of the batch, counted from the start of training
+    epoch: int  # epoch of its first sample
+    micro_batches: Iterator[MicroBatch]  # this rank's micro-batches, made lazily
+    num_micro_steps: int = 0  # 0: the same number in all updates
 
 
 class GlobalBatchLoader(ABC):
-    """The global batches of one rank, from any position.
+    """Loads the global batches of one rank from any position.
 
     Args:
         schedule: of a batch that grows; None: every update has global_batch_size sequences.
@@ -100,14 +100,14 @@ class GlobalBatchLoader(ABC):
 
     @abstractmethod
     def epoch(self, index: int) -> int:
-        """The epoch of the first sample of global batch `index`."""
+        """Epoch of the first sample of global batch `index`."""
 
     @abstractmethod
     def micro_batch(self, index: int, micro_step: int) -> MicroBatch:
-        """This rank's micro-batch; called from several threads."""
+        """This rank's micro-batch of these samples; called from several threads."""
 
     def batches(self, start: int = 0, packing: Packing | None = None) -> Generator[GlobalBatch, None, None]:
-        """Global batches start, start + 1, ... without end; closing the iterator ends its threads.
+        """Yield global batches start, start + 1, ... without end; closing the iterator ends its threads.
 
         Args:
             packing: of a program of packed tokens; None: the batches are padded.
@@ -133,13 +133,13 @@ class GlobalBatchLoader(ABC):
             yield result
 
     def _own_samples(self, micro_step: int) -> slice:
-        """This rank's share of a global batch's samples in one micro-step."""
+        """This rank's samples of a global batch in one micro-step."""
         start = (micro_step * self._world_size + self._rank) * self._micro_batch_size
         return slice(start, start + self._micro_batch_size)
 
 
 def deal(lengths: np.ndarray, num_micro_steps: int, world_size: int) -> np.ndarray:
-    """int64 [n]: the order in which micro-batches take the samples of a global batch, that of micro-step 0 first.
+    """Order in which micro-batches take the samples of a global batch, those of micro-step 0 first: int64 [n].
 
     A micro-batch has samples of like length, so that it needs little padding, and the micro-batches of one micro-step
     have like lengths. Ranks take them back and forth (0 1 2 2 1 0 0 1 2 ...), so that they have like work.

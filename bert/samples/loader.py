@@ -1,4 +1,4 @@
-"""Loads batches for pre-training from checked shards, starting at any global batch.
+"""Loads pre-training batches from checked shards, starting at any global batch.
 
 The samples of global batch i and their masks are a function of (data, seed, global batch size, i). World size,
 micro-batch size, number of threads and the samples' lengths only decide which rank and thread reads which samples.
@@ -24,7 +24,7 @@ GROUPED_BATCHES = 32  # with group_by_length, the samples of as many global batc
 
 
 class PretrainingLoader(GlobalBatchLoader):
-    """The batches of one rank. The arguments are described in `GlobalBatchLoader`."""
+    """Batches of one rank. The arguments are described in `GlobalBatchLoader`."""
 
     def __init__(self, dataset: PretrainingDataset, **batches: Any) -> None:
         super().__init__(num_workers=dataset.settings.num_workers, **batches)
@@ -37,7 +37,7 @@ class PretrainingLoader(GlobalBatchLoader):
         self.batches_per_epoch = self._order.batches_per_epoch
 
     def sample_ids(self, index: int) -> np.ndarray:
-        """int64 [global_batch_size]: the samples of a global batch, the same on every rank, before they are dealt."""
+        """Samples of a global batch before they are dealt, the same on every rank: int64 [global_batch_size]."""
         with self._lock:
             return self._samples(index).ids % self._dataset.num_samples
 
@@ -45,7 +45,7 @@ class PretrainingLoader(GlobalBatchLoader):
         return self._places(index)[0] // self.batches_per_epoch
 
     def _places(self, index: int) -> range:
-        """The places of global batch `index` in the order."""
+        """Positions of global batch `index` in the sample order."""
         first = self._schedule.sequences(index) // self._schedule.unit()
         return range(first, first + self._schedule.batch_size(index) // self._schedule.unit())
 
@@ -57,7 +57,7 @@ class PretrainingLoader(GlobalBatchLoader):
         return self._dataset.collation.collate(*own.gathered(), key, own.ids, normalizer)
 
     def _make_dealt(self, index: int) -> tuple[LocatedSamples, np.uint64, int]:
-        """The samples of a global batch in the order in which ranks take them, their key and number of predictions."""
+        """Samples of a global batch in the order in which ranks take them, their key and predictions."""
         samples = self._samples(index)
         samples = samples.take(deal(samples.lengths(), self._num_micro_steps(index), self._world_size))
         key = stream_key(self._dataset.seed, "dynamic masks", self.epoch(index))
@@ -68,7 +68,7 @@ class PretrainingLoader(GlobalBatchLoader):
         return samples, key, int(sum(counts))
 
     def _samples(self, index: int) -> LocatedSamples:
-        """The samples of a global batch, before they are dealt."""
+        """Samples of a global batch before they are dealt."""
         places = self._places(index)
         if not self._dataset.settings.group_by_length:
             return self._locate(places)
@@ -77,7 +77,7 @@ class PretrainingLoader(GlobalBatchLoader):
         return samples.take(grouped[batch % GROUPED_BATCHES])
 
     def _make_batches_of_like_length(self, epoch: int, group: int) -> tuple[LocatedSamples, np.ndarray]:
-        """The samples of a group of global batches, and int64 [batches, global_batch_size], their places in each."""
+        """Samples of a group of global batches, and their positions int64 [batches, size]."""
         first = group * GROUPED_BATCHES
         number = min(GROUPED_BATCHES, self.batches_per_epoch - first)
         start = epoch * self.batches_per_epoch + first
@@ -87,7 +87,7 @@ class PretrainingLoader(GlobalBatchLoader):
         return samples, sorted_places[order]
 
     def _locate(self, indices: Sequence[int]) -> LocatedSamples:
-        """The samples of consecutive batches; the shards of the windows that follow are prepared.
+        """Locate the samples of consecutive batches, and prefetch the shards of the next windows.
 
         A sample that an epoch reads again has another id, so that it gets other masks.
         """
@@ -115,7 +115,7 @@ def evaluation_batches(
     max_samples: int | None = None,
     packing: Packing | None = None,
 ) -> Iterator[MicroBatch]:
-    """Batches in a fixed order with fixed masks; rank r takes batches r, r + world_size, ...; the last may be small.
+    """Batches in a fixed order with fixed masks: rank r takes r, r + world_size, ...; the last may be small.
 
     Args:
         max_samples: use only this many samples, spread evenly over all.
@@ -140,8 +140,7 @@ def evaluation_batches(
 
 
 def evaluation_unigram_entropy(dataset: PretrainingDataset, max_samples: int | None = None) -> float:
-    """Entropy, in nats, of the masked-LM labels of `evaluation_batches`: the loss of the best guess that ignores
-    context."""
+    """Unigram entropy of the masked-LM labels in `evaluation_batches`, in nats."""
     batches = evaluation_batches(dataset, micro_batch_size=256, max_samples=max_samples)
     labels = np.concatenate([batch.feed["masked_lm_labels"][: batch.num_masked] for batch in batches])
     shares = np.unique(labels, return_counts=True)[1] / len(labels)

@@ -1,4 +1,4 @@
-"""The manifest beside shards: their counts, checksums, source and settings."""
+"""The manifest of shards: counts, checksums, source and settings."""
 
 import json
 import re
@@ -20,8 +20,7 @@ MANIFEST_VERSION = 2
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """One shard file: number of samples, size in bytes, XXH128 of the file as hexadecimal digits (what `xxhsum -H128`
-    prints), and its bin (None without bins)."""
+    """Record of one shard file: number of samples, size in bytes, checksum, and bin (None without bins)."""
 
     num_samples: int
     num_bytes: int
@@ -31,16 +30,16 @@ class ShardRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Contents of manifest.json."""
+    """Content of manifest.json."""
 
     shards: dict[str, ShardRecord]  # file name -> record
-    vocabulary_sha256: str | None  # of the vocabulary the token ids refer to, None if it is not known
-    settings: dict[str, Any] = field(default_factory=dict)  # the settings that shaped the samples
-    counts: dict[str, Any] = field(default_factory=dict)  # what was read, made and dropped, and why
+    vocabulary_sha256: str | None  # checksum of the vocabulary; None if unknown
+    settings: dict[str, Any] = field(default_factory=dict)  # settings that shaped the samples
+    counts: dict[str, Any] = field(default_factory=dict)  # texts and samples that were read, made and dropped, and why
 
 
 def shard_totals(shards: dict[str, ShardRecord]) -> dict[str, Any]:
-    """{"samples per bin": {bin or "None": samples}, "shard bytes": of all files}, as in a manifest's counts."""
+    """Totals for a manifest's counts: {"samples per bin": {bin or "None": samples}, "shard bytes": bytes}."""
     per_bin: dict[str, int] = {}
     for record in shards.values():
         per_bin[str(record.bin_id)] = per_bin.get(str(record.bin_id), 0) + record.num_samples
@@ -48,7 +47,7 @@ def shard_totals(shards: dict[str, ShardRecord]) -> dict[str, Any]:
 
 
 def write_manifest(directory: str | Path, manifest: Manifest) -> None:
-    """Write LDDL's .num_samples.json, then manifest.json, whose presence means that everything else was written."""
+    """Write LDDL's .num_samples.json, then manifest.json, which marks the shards as complete."""
     counts = {name: record.num_samples for name, record in sorted(manifest.shards.items())}
     write_atomically(Path(directory) / NUM_SAMPLES_NAME, json.dumps(counts).encode())
     content = {"format": MANIFEST_FORMAT, "version": MANIFEST_VERSION, **asdict(manifest)}
@@ -56,7 +55,7 @@ def write_manifest(directory: str | Path, manifest: Manifest) -> None:
 
 
 class FirstReadings:
-    """The checksums of shards without a manifest when they were first read, beside them: `xxhsum -c` reads the file.
+    """Checksums of shards without a manifest, as they were first read; `xxhsum -c` reads the file.
 
     Several processes append to it. Where nothing can be written, this process alone knows what it has read.
     """
@@ -82,12 +81,12 @@ class FirstReadings:
 
 
 def is_unfinished(directory: Path) -> bool:
-    """Whether a directory's shards are still being made, or the run that made them was stopped."""
+    """Whether a folder's shards are still being made, or their making was interrupted."""
     return (directory / UNFINISHED_NAME).exists() and not (directory / MANIFEST_NAME).exists()
 
 
 def read_manifest(directory: str | Path) -> Manifest | None:
-    """The manifest of a directory, None if it has none; ValueError if it is damaged or of another format."""
+    """Read the manifest of a folder, None without one; ValueError if it is damaged or has another format."""
     path = Path(directory) / MANIFEST_NAME
     if not path.exists():
         return None

@@ -19,19 +19,19 @@ _ACTIONS, _REPLACEMENTS = np.uint64(1 << 32), np.uint64(1 << 33)
 
 @dataclass(frozen=True)
 class MaskingRule:
-    """Limits of masking and the ids of one vocabulary that it needs.
+    """Share and limit of masked tokens, and the token ids that masking needs.
 
     Attributes:
         continuations: bool [vocabulary size], tokens inside a word; None masks single tokens, not whole words.
     """
 
-    masked_lm_ratio: float  # share of a sample's tokens, special ones counted, to predict
+    masked_lm_ratio: float  # fraction of tokens to predict, special tokens counted
     max_predictions_per_seq: int
     mask_id: int
-    separators: np.ndarray  # bool [vocabulary size], tokens never masked: [CLS], [SEP], [PAD]
-    replacements: np.ndarray  # int64 [r], ids that may replace a token
+    separators: np.ndarray  # bool [vocabulary size], tokens that are never masked: [CLS], [SEP], [PAD]
+    replacements: np.ndarray  # int64 [r], ids of random replacements
     continuations: np.ndarray | None = None
-    divides_words: bool = False  # of a word beyond the limit any part may be masked, else its first tokens are
+    divides_words: bool = False  # if a word exceeds the limit, mask any part of it, not only its first tokens
 
     @classmethod
     def of(
@@ -63,7 +63,7 @@ class MaskingRule:
         )
 
     def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
-        """int64: masks for samples of `lengths` tokens, special ones counted; exact unless whole words are masked."""
+        """Number of masks in samples of `lengths` tokens (special ones counted), int64; approximate for whole words."""
         counts = np.maximum(np.rint(lengths * self.masked_lm_ratio).astype(np.int64), 1)
         return np.minimum(np.minimum(counts, self.max_predictions_per_seq), np.maximum(lengths - 3, 0))
 
@@ -106,7 +106,7 @@ def _choose_all(
     positions: np.ndarray,
     offsets: np.ndarray,
 ) -> None:
-    """Fill positions (one longer than the sum of counts) and offsets."""
+    """Fill the arrays of positions (one longer than the sum of counts) and offsets."""
     width = 0
     for length in lengths:
         width = max(width, length)
@@ -129,7 +129,7 @@ def _choose_all(
 
 @inner
 def _take_tokens(key: np.uint64, barred: np.ndarray, count: int, taken: np.ndarray) -> bool:
-    """Draw until `count` different tokens are taken, or the ones to leave out if fewer; returns which of the two."""
+    """Draw `count` distinct tokens, or the tokens to leave out if they are fewer; returns which of the two."""
     length, allowed = np.uint64(len(barred)), 0
     for column in range(length):
         allowed += not barred[column]
@@ -155,7 +155,7 @@ def _take_words(
     taken: np.ndarray,
     order: np.ndarray,
 ) -> None:
-    """Take words in random order, each if it still fits into `count`; if none does, `count` tokens of a shortest."""
+    """Draw words that fit into `count`; if none fits, `count` tokens of a shortest word."""
     length, num_words = len(barred), 0
     for column in range(length):
         if not barred[column] and (column == 0 or barred[column - 1] or not continues[column]):
@@ -181,7 +181,7 @@ def _take_words(
 
 
 def corrupt(rule: MaskingRule, keys: np.ndarray, positions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """int64 [n]: the tokens that the model reads at the chosen positions: [MASK], a random word or the label.
+    """Input ids at the chosen positions: [MASK], a random word or the label: int64 [n].
 
     Args:
         keys: uint64 [n], of each mask's sample, as for `choose_positions`.

@@ -1,4 +1,4 @@
-"""Training shards of several folders, mixed: mixture.json in the folder that a training reads.
+"""Mixtures of training shards from several folders: mixture.json in the folder that a training reads.
 
     {"mixes": [{"samples": {".": 9000, "replay": 1000}}]}
 
@@ -21,7 +21,7 @@ _SAMPLES = TypeAdapter(dict[str, NonNegativeInt])
 
 
 def read_mixture(directory: Path) -> dict[str, int] | None:
-    """Samples that a pass takes, by folder; None without the file. ValueError if it is damaged."""
+    """Number of samples of each folder in a pass; None without the file, ValueError if it is damaged."""
     path = directory / MIXTURE_NAME
     if not path.exists():
         return None
@@ -45,7 +45,7 @@ def write_mixture(directory: Path, samples: Mapping[str, int]) -> None:
 
 
 def shares(counts: Mapping[Key, int], total: int) -> dict[Key, int]:
-    """`total` in proportion to the counts, whole numbers by largest remainders."""
+    """Divide `total` in proportion to the counts, in whole numbers by largest remainders."""
     whole = max(1, sum(counts.values()))
     taken = {key: count * total // whole for key, count in counts.items()}
     by_remainder = sorted(counts, key=lambda key: -(counts[key] * total % whole))

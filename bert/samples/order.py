@@ -1,4 +1,4 @@
-"""The order of samples: which samples a global batch has, as a function of (seed, epoch, counts), at any position.
+"""The order of samples: the samples of any global batch, as a function of (seed, epoch, counts).
 
 Global batches are consecutive parts of a random order of the epoch's samples. An epoch takes every sample once, or a
 number of each bin: those that follow in an endless row of passes over the bin. Bins decide only in which order shards
@@ -26,7 +26,7 @@ from bert.samples.sample_table import SampleTable, concatenate
 
 
 class TableCache:
-    """Caches decoded groups of shards, at most `capacity`, each read by a thread of its own; thread-safe."""
+    """Thread-safe cache of at most `capacity` decoded groups of shards, each read by its own thread."""
 
     def __init__(self, load_shard: Callable[[int], SampleTable], capacity: int) -> None:
         self._load_shard = load_shard
@@ -34,11 +34,11 @@ class TableCache:
         self._lock = threading.Lock()
 
     def get(self, shards: tuple[int, ...]) -> SampleTable:
-        """The rows of the given shards, one after the other; raises the error of their reading."""
+        """Rows of the given shards, one shard after the other; raises an error of their reading."""
         return self.prepare(shards).result()
 
     def prepare(self, shards: tuple[int, ...]) -> Future[SampleTable]:
-        """Start to read shards before `get` asks for them."""
+        """Start reading shards before `get` asks for them."""
         with self._lock:
             return self._reading(shards)
 
@@ -60,7 +60,7 @@ _SMALL_WINDOWS = 4
 
 @dataclass(frozen=True)
 class Window:
-    """Shards (ascending indices) that are in memory together, and the range of their samples in the bin's epoch.
+    """Shards (ascending indices) in memory together, and their range of samples in the bin's epoch.
 
     following: the shards of the bin's next window; none at the end of the epoch.
     """
@@ -114,7 +114,7 @@ class SampleOrder:
         self._shuffled = lru_cache(maxsize=2 * len(self._bins) + 2)(self._make_shuffled)
 
     def parts(self, index: int) -> Iterator[tuple[Window, np.ndarray, np.ndarray, int]]:
-        """The samples of global batch `index`, counted from the start of epoch 0, by window.
+        """Samples of global batch `index`, counted from the start of epoch 0, by window.
 
         Each part is (window, places int64 [n] in the batch, rows int64 [n] among all samples of the window, number):
         the number is different for each reading of a sample in an epoch, and 0 where an epoch takes every sample once.
@@ -134,7 +134,7 @@ class SampleOrder:
                     yield window, places[low - begin : high - begin], rows, number if taken != total else 0
 
     def _overlaps(self, number: int, bin_number: int, start: int, stop: int) -> Iterator[tuple[Window, int, int]]:
-        """(window, first, last) of the samples start ... stop - 1 of a pass over a bin."""
+        """Parts (window, first, last) of samples start ... stop - 1 of a pass over a bin."""
         windows = self._windows(number, bin_number)
         for window in windows[bisect_right(windows, start, key=lambda window: window.start) - 1 :]:
             if window.start >= stop:
@@ -144,15 +144,14 @@ class SampleOrder:
                 yield window, low, high
 
     def sample_ids(self, window: Window, rows: np.ndarray) -> np.ndarray:
-        """int64 [n]: the ids of samples by their rows in a window."""
+        """Ids of samples, from their rows in a window: int64 [n]."""
         shards = np.array(window.shards)
         offsets = offsets_of(self._counts[shards])
         place = np.searchsorted(offsets, rows, side="right") - 1
         return self.shard_offsets[shards[place]] + rows - offsets[place]
 
     def _make_block(self, epoch: int, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Consecutive global batches of an epoch: the bin of each sample, [batches * global_batch_size], and int64
-        [batches + 1, bins], the samples of each bin in the epoch before each global batch."""
+        """Bins of the samples of consecutive global batches, and each bin's samples before each batch."""
         first, last = self._block_starts[number : number + 2]
         bins = np.repeat(np.arange(len(self._bins), dtype=np.int32), last - first)
         if len(self._bins) > 1:
@@ -179,12 +178,12 @@ class SampleOrder:
         return [Window(*window) for window in zip(held, starts, sizes, [*held[1:], ()], strict=False)]
 
     def _make_shuffled(self, epoch: int, bin_number: int, start: int, num_samples: int) -> np.ndarray:
-        """int64 [num_samples]: the rows of a window in their shuffled order."""
+        """Rows of a window in shuffled order, int64 [num_samples]."""
         return permutation(stream_key(self._seed, "samples", epoch, bin_number, start), num_samples)
 
 
 def _proportional_blocks(totals: np.ndarray, block_samples: int) -> np.ndarray:
-    """int64 [blocks + 1, bins]: samples of each bin before each block.
+    """Number of samples of each bin before each block: int64 [blocks + 1, bins].
 
     A block has `block_samples` samples, the last one fewer, of each bin in proportion to what is left of it (largest
     remainders).

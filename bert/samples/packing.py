@@ -1,4 +1,4 @@
-"""Packs the tokens of a padded micro-batch: only real ones, of all sequences one after the other."""
+"""Packs the real tokens of a padded micro-batch, one sequence after the other."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Feed = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Packing:
-    """What a program of packed tokens reads.
+    """The inputs of a program that reads packed tokens.
 
     Attributes:
         num_groups: groups of sequences of like length, each padded by itself in attention; 0: attention reads offsets.
@@ -23,10 +23,10 @@ class Packing:
 
     num_heads: int
     num_groups: int
-    per_token: bool  # whether its outputs are laid out as [b, s, ...] in the end
+    per_token: bool  # whether the final outputs are padded again, [b, s, ...]
 
     def inputs(self) -> dict[str, tuple[list[int], str]]:
-        """Name -> (shape, dtype) of `pack`'s inputs to the encoder."""
+        """Inputs of `pack` to the encoder: name -> (shape, dtype)."""
         names = ["input_ids", "token_type_ids", "position_ids", "first_tokens"]
         inputs = {name: ([-1], "int64") for name in names}
         if self.per_token:
@@ -38,7 +38,7 @@ class Packing:
 
 
 def pack(feed: Feed, packing: Packing) -> dict[str, np.ndarray]:
-    """The feed of a program of packed tokens.
+    """Turn a padded feed into the feed of a program that reads packed tokens.
 
     Args:
         feed: input_ids, token_type_ids, attention_mask, int [b, s], where real tokens come first in every sequence;
@@ -81,7 +81,7 @@ def pack(feed: Feed, packing: Packing) -> dict[str, np.ndarray]:
 
 
 def _groups(lengths: np.ndarray, offsets: np.ndarray, packing: Packing) -> dict[str, np.ndarray]:
-    """Sequences in order of length, divided into groups of as many: little of a group is padding."""
+    """Sequences sorted by length and divided into equal groups, so that little is padding."""
     heads, groups = packing.num_heads, {}
     first_rows, strides = np.zeros((2, len(lengths)), np.int64)  # of each sequence in the context of all groups
     num_places = 0

@@ -1,4 +1,4 @@
-"""A table of pre-training samples in flat arrays, which all shard formats, masks and batches use."""
+"""A table of pre-training samples in flat arrays, used by all shard formats, masks and batches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,14 +12,14 @@ from bert.arrays.ragged import offsets_of, ragged_indices
 
 @dataclass(frozen=True)
 class StaticMasks:
-    """Masks of n samples; row i has the positions positions[offsets[i]:offsets[i + 1]] and as many labels."""
+    """Static masks of n samples; row i has positions[offsets[i]:offsets[i + 1]] and as many labels."""
 
     offsets: np.ndarray  # int64 [n + 1]
-    positions: np.ndarray  # uint16 [P], places in the sample; 0 is [CLS]
-    labels: np.ndarray  # [P], the true token ids
+    positions: np.ndarray  # uint16 [P], position in the sample; 0 is [CLS]
+    labels: np.ndarray  # [P], true token ids
 
     def counts(self) -> np.ndarray:
-        """int64 [n]: number of masks of each sample."""
+        """Number of masks of each sample, int64 [n]."""
         return np.diff(self.offsets)
 
     def take(self, rows: np.ndarray) -> "StaticMasks":
@@ -30,7 +30,7 @@ class StaticMasks:
 
 @dataclass(frozen=True)
 class SampleTable:
-    """n samples, T tokens in all; row i is token_ids[offsets[i]:offsets[i + 1]], which is [CLS] A [SEP] B [SEP].
+    """Table of n samples with T tokens; row i is token_ids[offsets[i]:offsets[i + 1]], [CLS] A [SEP] B [SEP].
 
     A row may be a single sequence, [CLS] A [SEP]: of masked-LM training without sentence pairs.
 
@@ -41,20 +41,20 @@ class SampleTable:
 
     token_ids: np.ndarray  # uint16 or int32 [T]
     offsets: np.ndarray  # int64 [n + 1]
-    first_lengths: np.ndarray  # int32 [n], the number of tokens with type 0, i.e. len(A) + 2.
+    first_lengths: np.ndarray  # int32 [n], number of tokens with type 0, len(A) + 2
     is_random_next: np.ndarray  # bool [n]
-    masks: StaticMasks | None = None  # static masks, already applied to token_ids; None without
+    masks: StaticMasks | None = None  # static masks, already applied to token_ids; or None
     continues: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.is_random_next)
 
     def lengths(self) -> np.ndarray:
-        """int64 [n]: num_tokens of each sample."""
+        """Number of tokens of each sample, int64 [n]."""
         return np.diff(self.offsets)
 
     def is_single(self) -> np.ndarray:
-        """bool [n]: whether the sample is a single sequence, without B."""
+        """Whether each sample is a single sequence without B, bool [n]."""
         return self.first_lengths == self.lengths()
 
     def take(self, rows: np.ndarray) -> "SampleTable":
@@ -70,7 +70,7 @@ class SampleTable:
         )
 
     def unmasked(self) -> "SampleTable":
-        """The table with the original tokens in place of its static masks."""
+        """The table with original tokens in place of its static masks."""
         if self.masks is None:
             return self
         ids = self.token_ids.copy()
@@ -79,12 +79,12 @@ class SampleTable:
 
 
 def lengths_with_end(second_lengths: np.ndarray) -> np.ndarray:
-    """int64 [n]: tokens of B and its [SEP]; 0 if there is no B."""
+    """Number of tokens of B with its [SEP]; 0 without B: int64 [n]."""
     return second_lengths + (second_lengths > 0)
 
 
 class Slices(NamedTuple):
-    """n slices of a flat array: slice i is values[starts[i]:][:lengths[i]]."""
+    """Slices of a flat array: slice i is values[starts[i]:][:lengths[i]]."""
 
     values: np.ndarray
     starts: np.ndarray
@@ -92,14 +92,14 @@ class Slices(NamedTuple):
 
     @classmethod
     def of_rows(cls, values: np.ndarray, lengths: np.ndarray) -> "Slices":
-        """Rows that follow each other."""
+        """The slices of consecutive rows."""
         return cls(values, offsets_of(lengths)[:-1], lengths)
 
 
 def join_pairs(
     first: Slices, second: Slices, cls_id: int, sep_id: int, single: bool = False, separators: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Flat rows [CLS] A [SEP] B [SEP] of the slices A and B.
+    """Build flat rows [CLS] A [SEP] B [SEP] from the slices A and B.
 
     Args:
         single: where B is empty the row is a single sequence, [CLS] A [SEP]; otherwise a pair, [CLS] A [SEP] [SEP].
@@ -134,7 +134,7 @@ def _join(
 
 
 def concatenate(tables: Sequence[SampleTable]) -> SampleTable:
-    """One table of all rows of the given tables, in order; all masked or none, all with words or none."""
+    """Concatenate tables; all must have masks or none, and all words or none."""
     if len(tables) == 1:
         return tables[0]
     masks = [table.masks for table in tables if table.masks]
@@ -160,7 +160,7 @@ def _concatenate_masks(masks: Sequence[StaticMasks]) -> StaticMasks:
 
 @dataclass(frozen=True)
 class LocatedSamples:
-    """Samples and where they are: sample i has the id ids[i] and is row rows[i] of tables[table_of[i]]."""
+    """Samples and their places: sample i has the id ids[i] and is row rows[i] of tables[table_of[i]]."""
 
     ids: np.ndarray
     tables: Sequence[SampleTable]
@@ -171,11 +171,11 @@ class LocatedSamples:
         return LocatedSamples(self.ids[places], self.tables, self.table_of[places], self.rows[places])
 
     def by_table(self) -> list[tuple[SampleTable, np.ndarray]]:
-        """(table, places) of each table that has samples."""
+        """(table, indices of its samples) for each table that has samples."""
         return [(self.tables[number], np.flatnonzero(self.table_of == number)) for number in np.unique(self.table_of)]
 
     def lengths(self) -> np.ndarray:
-        """int64 [n]: tokens of each sample."""
+        """Number of tokens of each sample, int64 [n]."""
         lengths = np.empty(len(self.rows), np.int64)
         for table, places in self.by_table():
             rows = self.rows[places]
@@ -183,7 +183,7 @@ class LocatedSamples:
         return lengths
 
     def gathered(self) -> tuple[SampleTable, np.ndarray]:
-        """One table, and its rows that are the samples."""
+        """One table that contains the samples, and their rows in it."""
         parts = self.by_table()
         if len(parts) == 1:
             return parts[0][0], self.rows
@@ -192,7 +192,7 @@ class LocatedSamples:
 
 
 def word_positions(continues: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(positions uint16 [P] in their samples, their offsets int64 [n + 1]) of the tokens marked in `continues` [T]."""
+    """Positions in their samples of tokens marked in `continues` [T]: (uint16 [P], offsets int64 [n + 1])."""
     places = np.flatnonzero(continues)
     rows = np.searchsorted(offsets, places, side="right") - 1
     counts = np.bincount(rows, minlength=len(offsets) - 1)

@@ -10,12 +10,12 @@ MASKED_SHARE = 0.15  # of the tokens (Devlin et al., 2019)
 
 
 def predictions_of(length: int, masked_lm_ratio: float = MASKED_SHARE) -> int:
-    """Most masked positions of a sequence: 20 of 128 for a share of 15%, as in the published recipes."""
+    """Usual limit of masked positions in a sequence: 20 of 128 at a share of 15%, as in published recipes."""
     return max(1, min(length, round(length * 20 / 128 * (masked_lm_ratio / MASKED_SHARE))))
 
 
 def check_predictions(length: int, masked_lm_ratio: float, max_predictions_per_seq: int) -> None:
-    """Raises ValueError if the limit cuts a share other than the usual one, which the recipes' limits are for."""
+    """Raise ValueError if the limit of predictions cuts an unusual masked share."""
     needed = round(length * masked_lm_ratio)
     if masked_lm_ratio != MASKED_SHARE and max_predictions_per_seq < needed:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""A directory of shards: listed by their names, checked before training starts, and read one shard at a time.
+"""A folder of shards: listed by file names, checked before training starts, and read one shard at a time.
 
 Reads LDDL's parquet files (balanced or not, with or without bins), our own Arrow files, and the HDF5 and TFRecord
 files of NVIDIA's PyTorch and TensorFlow trainers.
@@ -38,7 +38,7 @@ _DAMAGE = (OSError, pa.ArrowException, ValueError, KeyError, AttributeError, Run
 
 
 def _format(kind: str) -> ModuleType:
-    """The module of a format. Modules for older formats are loaded only when such shards are read."""
+    """The module of a shard format. Modules of older formats are imported only when needed."""
     if kind == "hdf5":
         from bert.samples.formats import hdf5
 
@@ -52,7 +52,7 @@ def _format(kind: str) -> ModuleType:
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard file as its footer describes it; number is the N of its name, else its rank among files of its kind."""
+    """One shard file, described by its footer; `number` is the N of its name, otherwise its rank among its kind."""
 
     path: Path
     kind: str
@@ -69,7 +69,7 @@ class Shard:
 
 
 def list_shards(directory: Path) -> list[Shard]:
-    """The shards of a directory by their names alone, in order of bin and number; FileNotFoundError without any."""
+    """The shards of a folder by their names, in order of bin and number; FileNotFoundError without any."""
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory}: no such directory; give the directory that holds the shards")
     if is_unfinished(directory):
@@ -95,7 +95,7 @@ def list_shards(directory: Path) -> list[Shard]:
 
 
 def recorded_counts(directory: Path, manifest: Manifest | None) -> dict[str, dict[str, int]]:
-    """Numbers of samples in the records beside the shards: name of the record -> file name -> number."""
+    """Numbers of samples in the records of a folder: name of the record -> file name -> number."""
     records = {}
     if manifest:
         records[MANIFEST_NAME] = {name: record.num_samples for name, record in manifest.shards.items()}
@@ -109,7 +109,7 @@ def recorded_counts(directory: Path, manifest: Manifest | None) -> dict[str, dic
 
 
 def check_names(directory: Path, shards: list[Shard], recorded: dict[str, dict[str, int]]) -> None:
-    """ValueError if a shard is missing or unknown, by the records or, without any, by the numbers in the names."""
+    """Raise ValueError if a shard is missing or unknown, by the records or, without any, by the numbers."""
     present = {shard.name for shard in shards}
     for source, names in recorded.items():
         missing, extra = sorted(set(names) - present), sorted(present - set(names))
@@ -140,7 +140,7 @@ def check_names(directory: Path, shards: list[Shard], recorded: dict[str, dict[s
 
 
 def check_agreement(directory: Path, shards: tuple[Shard, ...]) -> None:
-    """ValueError unless all shards have one format, all or none are masked, and all or none have a bin."""
+    """Raise ValueError unless shards agree: one format, all or none masked, all or none with a bin."""
     first = shards[0]
     for shard in shards[1:]:
         for fact, value, other in (
@@ -161,7 +161,7 @@ def check_agreement(directory: Path, shards: tuple[Shard, ...]) -> None:
 
 
 def check_duplicates(shards: tuple[Shard, ...]) -> None:
-    """ValueError if two shards have the same bytes. Files of equal size and footer are compared in full."""
+    """Raise ValueError if two shards have equal bytes. Files of equal size and footer are compared."""
     seen: dict[tuple[int, bytes], Shard] = {}
     for shard in shards:
         if shard.num_samples == 0:
@@ -181,7 +181,7 @@ def check_duplicates(shards: tuple[Shard, ...]) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Make errors of damaged bytes a ValueError that names the file; h5py raises the most kinds."""
+    """Context manager: errors of damaged bytes become a ValueError that names the file."""
     try:
         yield
     except _DAMAGE as error:
@@ -189,13 +189,13 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def described(shard: Shard) -> Shard:
-    """The shard with the facts of its file; ValueError names one that cannot be read."""
+    """The shard with the facts in its file; ValueError names a shard that cannot be read."""
     with naming(shard.path):
         return replace(shard, **vars(_format(shard.kind).describe(shard.path)))
 
 
 class ShardDirectory:
-    """The shards of a directory, in order of bin and number; FileNotFoundError if there is none.
+    """The shards of a folder, in order of bin and number; FileNotFoundError if there is none.
 
     Args:
         directory: holds part.N.parquet[_B], shard-N.parquet[_B], shard-N.arrow[_B], *.hdf5 or *.tfrecord* files.
@@ -224,11 +224,11 @@ class ShardDirectory:
 
     @property
     def made_with(self) -> dict[str, Any]:
-        """The settings of the samples, by the manifest; empty without one."""
+        """Settings of the samples in the manifest; empty without one."""
         return self.manifest.settings if self.manifest else {}
 
     def load(self, index: int) -> SampleTable:
-        """Read and decode one shard. ValueError if its bytes differ from the manifest or cannot be decoded."""
+        """Read and decode a shard. ValueError if its bytes differ from the manifest or cannot be decoded."""
         shard = self.shards[index]
         with naming(shard.path):
             data = shard.path.read_bytes()
@@ -249,7 +249,7 @@ class ShardDirectory:
         return table
 
     def verify(self) -> None:
-        """Read and decode every shard; ValueError names the first that is damaged."""
+        """Read and decode every shard; ValueError names the first damaged one."""
         for index in range(len(self.shards)):
             self.load(index)
 
@@ -304,7 +304,7 @@ class ShardDirectory:
 
 
 def check_masks(directory: Path, masking: str) -> None:
-    """Refuse static masking of shards without masks, by the first shard.
+    """Refuse static masking if the first shard has no masks.
 
     A folder without shards is not refused, nor one with a damaged shard, which its reader names.
 
@@ -323,7 +323,7 @@ def check_masks(directory: Path, masking: str) -> None:
 
 
 def no_masks(directory: Path) -> str:
-    """The error of static masking."""
+    """The error if static masking finds shards without masks."""
     return (
         f"{directory}: masking=static needs shards with masks, and these have none; pass --masking dynamic, or make "
         "the shards with --masking static"
@@ -331,7 +331,7 @@ def no_masks(directory: Path) -> str:
 
 
 def count_samples(directory: str | Path) -> int:
-    """Samples of a pass over a directory, by the records beside the shards or else by the shards' footers.
+    """Number of samples in a pass over a folder, from its records or the shards' footers.
 
     FileNotFoundError: there is no directory, no shard in it, or they are still being made.
     """

@@ -1,4 +1,4 @@
-"""Vocabulary files and WordPiece tokenization, for whole blocks of text and with character offsets.
+"""Vocabulary files, and WordPiece tokenisation of whole blocks of text with character offsets.
 
 Sentences, pairs and shards do not belong here, and Paddle is not imported.
 """

@@ -12,7 +12,7 @@ _ROW_BITS = np.uint64(32)
 
 
 class ByteTable(NamedTuple):
-    """Different byte strings, one per row; text and offsets have spare room at their ends.
+    """A hash table of distinct byte strings, one per row; text and offsets have spare room at their ends.
 
     Attributes:
         slots: uint64 [a power of two, at least twice as many as rows], open addressing: half of a string's hash and in
@@ -26,7 +26,7 @@ class ByteTable(NamedTuple):
 
 
 def byte_table(strings: Sequence[bytes]) -> ByteTable:
-    """The table of different strings, with SPARE_BYTES after their text."""
+    """Build a table of distinct strings, with SPARE_BYTES after their text."""
     text = np.frombuffer(b"".join([*strings, bytes(SPARE_BYTES)]), np.uint8)
     slots = np.zeros(1 << (2 * len(strings)).bit_length(), np.uint64)
     table = ByteTable(slots, text, offsets_of([len(string) for string in strings]))
@@ -36,7 +36,7 @@ def byte_table(strings: Sequence[bytes]) -> ByteTable:
 
 @compiled
 def enter_rows(table: ByteTable, num_rows: int) -> None:
-    """Fill the empty slots with the first rows."""
+    """Enter the first rows into the empty slots."""
     mask = len(table.slots) - 1
     for row in range(num_rows):
         state = hash_of(HASH_START, table.text, table.offsets[row], table.offsets[row + 1])
@@ -48,13 +48,13 @@ def enter_rows(table: ByteTable, num_rows: int) -> None:
 
 @inner
 def entry_of(state: np.uint64, row: int) -> np.uint64:
-    """What the slot of a string with this hash holds."""
+    """The content of a slot, for a string with this hash."""
     return ((state >> _ROW_BITS) << _ROW_BITS) | np.uint64(row + 1)
 
 
 @inner
 def find_row(table: ByteTable, state: np.uint64, data: np.ndarray, start: int, stop: int) -> tuple[int, int]:
-    """(slot, row) of the string data[start:stop] with this hash; if it is not there, its empty slot and -1."""
+    """(slot, row) of the string data[start:stop] with this hash; if it is missing, an empty slot and -1."""
     mask, length = len(table.slots) - 1, stop - start
     slot = slot_of(state, mask)
     entry = table.slots[slot]

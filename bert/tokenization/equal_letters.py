@@ -1,4 +1,4 @@
-"""The normal form of a text: letters that are equal to a reader have the same code points, and so the same tokens.
+"""Normalises letters that look equal to the same code points, so that they become the same tokens.
 
 `normal_form` is for texts that are read; `equalizing` gives the library's rules for the tokenizer, which meets texts of
 any origin. Both make NFC (Unicode's composed form), write ligatures as letters, and leave out marks that show nothing.
@@ -29,7 +29,7 @@ _STROKE = "\u0338".encode()
 
 
 def normal_form(text: str) -> str:
-    """The text in NFC, ligatures and presentation forms as their letters, without characters that show nothing."""
+    """The text in NFC, with ligatures and presentation forms as letters, and without invisible characters."""
     if text.isascii():
         return text
     if _FORMS.search(text):
@@ -44,19 +44,19 @@ def _letters(form: str) -> str:
 
 
 def without_forms(text: str) -> str:
-    """The text with the letters of Arabic, Armenian and Hebrew forms that `equalizing` has no rule for."""
+    """Replace Arabic, Armenian and Hebrew presentation forms, for which `equalizing` has no rule."""
     if text.isascii() or not _RULELESS.search(text):
         return text
     return _RULELESS.sub(lambda form: _letters(form[0]), text)
 
 
 def may_have_forms(text: "np.ndarray") -> bool:
-    """Whether `without_forms` may change a text: UTF-8, uint8 [n]."""
+    """Whether `without_forms` may change a UTF-8 text, uint8 [n]."""
     return _MAY_BE_RULELESS.search(text.data) is not None
 
 
 def written_characters(text: str) -> "np.ndarray":
-    """int64 [n + 1]: of each character of `without_forms(text)`, the character of the text that it is from; its end."""
+    """Original position of each character of `without_forms(text)`, and the end: int64 [n + 1]."""
     import numpy as np
 
     lengths = [len(_letters(character)) if _RULELESS.match(character) else 1 for character in text]
@@ -64,7 +64,7 @@ def written_characters(text: str) -> "np.ndarray":
 
 
 def first_of_letter(text: str) -> int:
-    """Where the last letter of a text begins: it may go on, by marks or Korean vowels, in what follows the text."""
+    """Start of the last letter of a text, which marks or Korean vowels in the next text may continue."""
     place = len(text) - 1
     while place > 0 and continues_letter(text[place]):
         place -= 1
@@ -72,12 +72,12 @@ def first_of_letter(text: str) -> int:
 
 
 def continues_letter(character: str) -> bool:
-    """Whether NFC may join it to the character before: a mark, or the vowel or end of a Korean syllable."""
+    """Whether NFC may join a character to the one before: a mark, or part of a Korean syllable."""
     return character > "\u02ff" and (category(character)[0] == "M" or "\u1160" <= character <= "\u11ff")
 
 
 def equalizing(*, lowercase: bool) -> "list[Normalizer]":
-    """The rules before BERT's own, which drop UNSEEN: NFC, Latin ligatures and, lower-cased, the sigma at word ends."""
+    """Normaliser rules before BERT's own, which drop UNSEEN: NFC, Latin ligatures, and final sigma if lower-cased."""
     from tokenizers import Regex
     from tokenizers.normalizers import NFC, Replace
 
@@ -87,14 +87,14 @@ def equalizing(*, lowercase: bool) -> "list[Normalizer]":
 
 @cache
 def word_pattern() -> str:
-    r"""Regular expression of a word with the marks on its letters, which \w lacks: vowels of Hindi, accents."""
+    r"""Regular expression of a word including marks (vowels of Hindi, accents), which \w excludes."""
     codes = (*range(0x300, 0x3100), *range(0xA66F, 0xAC00), *range(0xFB1E, 0xFE30))  # where the BMP has marks
     marks = "".join(chr(code) for code in codes if category(chr(code))[0] == "M")
     return rf"\w[\w{marks}\u200c\u200d]*"
 
 
 def struck(text: "np.ndarray") -> "np.ndarray":
-    """UTF-8, uint8 [n], with a stroke and <, = or > before it as one letter, in the same bytes."""
+    """Replace a stroke and <, = or > by the one letter that NFC makes of them, in as many bytes: UTF-8, uint8 [n]."""
     import numpy as np
 
     content = text.tobytes()
@@ -106,7 +106,7 @@ def struck(text: "np.ndarray") -> "np.ndarray":
 
 
 def with_marks(text: str, spans: Any) -> "np.ndarray":
-    """int [n, 2], first characters of tokens and one past their last, with the marks that NFC joined to the last.
+    """Extend the last character of tokens over marks that NFC joined to it: character ranges int [n, 2].
 
     Args:
         text: of the tokens, in the order of `spans`.

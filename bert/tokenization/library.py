@@ -1,4 +1,4 @@
-"""Tokenizers of any tokenizer.json, run by the `tokenizers` library: byte-level BPE, Unigram, other WordPieces.
+"""Tokenisers of any tokenizer.json, run by the `tokenizers` library: byte-level BPE, Unigram, other WordPieces.
 
 A tokenizer.json with BERT's own rules is read as a plain `Vocabulary`, whose tokenizer is faster.
 """
@@ -43,7 +43,7 @@ _CONTROLS = re.compile(r"[\x00-\x20\x7f]")
 
 @dataclass(frozen=True)
 class LibraryVocabulary(Vocabulary):
-    """The tokens of a tokenizer.json by id; white space and controls in them are written as \\u0020, for the shards.
+    """Tokens of a tokenizer.json by id; white space and controls in them are written as \u0020, for shards.
 
     `id_of` takes BERT's names of special tokens too, whatever their names in the file. Without a token for the unknown
     (byte-level BPE needs none) "[UNK]" is the mask.
@@ -53,7 +53,7 @@ class LibraryVocabulary(Vocabulary):
 
     @classmethod
     def read(cls, path: str | Path, content: bytes) -> "LibraryVocabulary":
-        """ValueError if the library does not read the content, or if it lacks a special token."""
+        """Read a tokenizer.json; ValueError if the library cannot, or if a special token is missing."""
         ids = _process(content, str(path)).facts["ids"]
         tokens = sorted(ids, key=ids.__getitem__)
         for entry in json.loads(content).get("added_tokens") or ():
@@ -91,7 +91,7 @@ class LibraryVocabulary(Vocabulary):
         return {role: index for role, index in id_of_role.items() if index is not None}
 
     def process(self) -> TextProcess:
-        """What runs its rules."""
+        """The process that runs the tokenizer's rules."""
         return _process(self.content, self.source)
 
     @property
@@ -99,7 +99,7 @@ class LibraryVocabulary(Vocabulary):
         return self.process().facts
 
     def library_tokenizer(self) -> Tokenizer:
-        """In this process: to be written, not for texts."""
+        """The tokenizer in this process, for writing its file; texts could crash it."""
         tokenizer = Tokenizer.from_buffer(self.content)
         tokenizer.no_padding()
         tokenizer.no_truncation()
@@ -151,7 +151,7 @@ class LibraryVocabulary(Vocabulary):
 
     @cached_property
     def _continues(self) -> np.ndarray:
-        """Punctuation marks and Chinese characters are words; none continues one where words are not known."""
+        """Whether each token continues a word; punctuation and Chinese characters are words."""
         if self._facts["prefix"]:
             return np.array([token.startswith(self._facts["prefix"]) for token in self.tokens], bool)
         continues = np.zeros(len(self), bool)
@@ -196,7 +196,7 @@ class LibraryVocabulary(Vocabulary):
 
 
 class LibraryTokenizer:
-    """The methods of `WordPieceTokenizer` for a `LibraryVocabulary`."""
+    """Tokenizer for a `LibraryVocabulary`, with the methods of `WordPieceTokenizer`."""
 
     def __init__(self, vocabulary: LibraryVocabulary) -> None:
         self.vocabulary = vocabulary
@@ -211,7 +211,7 @@ class LibraryTokenizer:
         return self.encode_texts([text])[0].tolist()
 
     def encode_masked(self, text: str) -> list[int]:
-        """Token ids of a text in which [MASK] stands for words; other special tokens in it are what they are too."""
+        """Token ids of a text in which [MASK] stands for words; other special tokens are kept too."""
         (text,) = self._without_forms([text])
         masked = text.replace("[MASK]", self.vocabulary.name_of("[MASK]"))
         return self._process.encode([masked], special=True)[0]
@@ -226,13 +226,11 @@ class LibraryTokenizer:
         return np.concatenate(parts), offsets_of(lengths)
 
     def encode_words(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """As `encode_texts` for words that stand between spaces in their text."""
+        """As `encode_texts`, for words between spaces of a text."""
         return self.encode_texts([f" {word}" for word in words])
 
     def encode_bytes(self, text: np.ndarray, boundaries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As `WordPieceTokenizer.encode_bytes`. White space at the end of a segment becomes a space before the next,
-        where a byte-level BPE has it in the whole text.
-        """
+        """As `WordPieceTokenizer.encode_bytes`; white space ending a segment moves to the next segment."""
         segments = [text[start:stop].tobytes().decode() for start, stop in pairwise(boundaries.tolist())]
         before = ["", *segments[:-1]]
         spaced = [
@@ -242,7 +240,7 @@ class LibraryTokenizer:
         return self.encode_texts(spaced)
 
     def encode_with_offsets(self, texts: Sequence[str]) -> TokenizedTexts:
-        """The tokens of each text with their characters, without the white space that a token may begin with."""
+        """Tokens of each text with their characters, excluding white space at a token's start."""
         columns = [np.zeros((0, 3), np.int64)]
         for written in chunks(texts):
             chunk = self._without_forms(written)
@@ -258,7 +256,7 @@ class LibraryTokenizer:
 
 
 def _spans(text: str, row: tuple[list[int], list[tuple[int, int]]]) -> np.ndarray:
-    """int64 [tokens, 3]: id, first character that is not white space, one past the last."""
+    """Id, first character that is not white space, and end (exclusive) of each token: int64 [tokens, 3]."""
     rows = []
     for index, (start, end) in zip(*row, strict=True):
         while start < end - 1 and text[start].isspace():
@@ -271,7 +269,7 @@ TextTokenizer = WordPieceTokenizer | LibraryTokenizer
 
 
 def text_tokenizer(vocabulary: Vocabulary, normalization: Normalization = UNCASED) -> TextTokenizer:
-    """The tokenizer of a vocabulary; a tokenizer.json's own rules decide on case, accents and words."""
+    """The tokenizer of a vocabulary; a tokenizer.json's own rules decide case, accents and words."""
     if isinstance(vocabulary, LibraryVocabulary):
         return LibraryTokenizer(vocabulary)
     return WordPieceTokenizer(vocabulary, normalization)

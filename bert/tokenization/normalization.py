@@ -1,4 +1,4 @@
-"""The changes to a text before WordPiece: its case, its accents, and the words of scripts without spaces."""
+"""Normalisation of text before WordPiece: case, accents, and words of scripts without spaces."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ RARE = 1 / 1000  # share of the words of a vocabulary that may be of another kin
 
 @dataclass(frozen=True)
 class Normalization:
-    """The rules for a model's text, kept beside it in tokenizer_config.json under the names of transformers.
+    """Text normalisation of a model, saved in tokenizer_config.json under the names of transformers.
 
     Three pairs of the first two are usual: BERT's "uncased" (the default), lower case with accents, and the text as it
     is. "Accents" are all that Unicode can take off a letter: vowel signs, tones and voiced marks too.
@@ -35,7 +35,7 @@ class Normalization:
 
     @classmethod
     def recorded(cls, settings: Mapping[str, Any]) -> "Normalization | None":
-        """Those with which shards were made, by their settings; None if these do not tell."""
+        """The normalisation recorded in the settings of shards; None if they have none."""
         if settings.get("lowercase") is None:
             return None
         segmenter = settings.get("word_segmenter")
@@ -56,7 +56,7 @@ class Normalization:
         return Sequence([*equalizing(lowercase=self.lowercase), rules]) if self.equal_letters else rules
 
     def settings(self) -> dict[str, Any]:
-        """The settings to write into tokenizer_config.json."""
+        """The entries of tokenizer_config.json."""
         others = {
             "strip_accents": self.strip_accents,
             "word_segmenter": self.word_segmenter,
@@ -74,13 +74,12 @@ UNCASED, ACCENTED, CASED = Normalization(), Normalization(strip_accents=False), 
 
 
 def stripped(text: str) -> str:
-    """The text without accents, as the library strips them; Korean syllables are taken apart too."""
+    """Strip accents as the `tokenizers` library does; it decomposes Korean syllables too."""
     return "".join(letter for letter in normalize("NFD", text) if category(letter) != "Mn")
 
 
 def inferred_normalization(words: Iterable[str]) -> Normalization:
-    """What the words of a vocabulary tell: CASED if some has an ASCII capital, or one in a thousand another one;
-    ACCENTED if stripping would change one in a thousand, which would never be found then; otherwise UNCASED."""
+    """Infer the normalisation from the words of a vocabulary: CASED, ACCENTED or UNCASED."""
     words = list(words)
     other_words = [word for word in words if not word.isascii()]
     limit = RARE * len(words)

@@ -1,4 +1,4 @@
-"""Cuts scripts without spaces into words, and names the word segmenters that can be installed.
+"""Segments scripts without spaces into words, and names the segmenters that can be installed.
 
 ICU has dictionaries of Thai, Lao, Khmer and Burmese. Javanese script has none and is cut into syllables, also without
 ICU. Tibetan needs no segmenter: BERT takes the mark between its syllables for punctuation.
@@ -31,7 +31,7 @@ _SYLLABLE = re.compile(f"{_LETTER}{_SIGNS}*(?:(?<=\ua9c0){_LETTER}{_SIGNS}*)*|{_
 
 
 def version_of(segmenter: str) -> str:
-    """The installed version, which decides the words; ValueError if there is none."""
+    """Installed version of a segmenter, which decides its words; ValueError if it is missing."""
     if segmenter not in SEGMENTERS:
         raise ValueError(f"word_segmenter={segmenter!r} must be {' or '.join(SEGMENTERS)}, or left out")
     if segmenter == "syllables":
@@ -55,7 +55,7 @@ def _breaker() -> Any:
 
 
 def cutter(segmenter: str | None) -> Callable[[str], list[str]]:
-    """A function that splits a text into parts, which join to it. In scripts without spaces each word is a part."""
+    """A function that splits a text into parts whose concatenation is the text; words of unspaced scripts are parts."""
     if segmenter not in CUTTING:
         return lambda text: [text]
     breaker = _breaker() if segmenter == "icu" else lambda run, _: [run]

@@ -1,4 +1,4 @@
-"""Runs the rules of a tokenizer.json in a process of its own, because a text can crash the tokenizer.
+"""Runs the rules of a tokenizer.json in its own process, because a text can crash the tokenizer.
 
 A rule may take for ever (a regular expression), fill the memory (a letter replaced by a thousand)
 or panic in Rust. No look at the rules tells such ones from harmless ones, and a call of the library
@@ -28,11 +28,11 @@ RARE = "\U00013080"  # a letter that hardly any vocabulary has
 
 
 class UnreadableTextError(ValueError):
-    """A text that the rules of a tokenizer.json cannot split; the message has the text's beginning."""
+    """The rules of a tokenizer.json cannot split a text; the message has the text's beginning."""
 
 
 class TextProcess:
-    """A tokenizer in another process. It is started at its first use, and again if a text crashes it.
+    """A tokenizer in another process, started at its first use and again after a crash.
 
     Args:
         content: of a tokenizer.json.
@@ -45,7 +45,7 @@ class TextProcess:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What the tokenizer says of itself, from `_Rules.load`. ValueError if the library does not read it."""
+        """Properties of the tokenizer, from `_Rules.load`; ValueError if the library cannot read it."""
         facts = self._answer("load", (self._content,), len(self._content))
         if isinstance(facts, str):
             raise ValueError(
@@ -55,7 +55,7 @@ class TextProcess:
         return facts
 
     def encode(self, texts: Sequence[str], *, offsets: bool = False, special: bool = False) -> list[Any]:
-        """The token ids of each text, or with `offsets` (ids, places of their characters).
+        """Token ids of each text, or with `offsets` (ids, character ranges).
 
         Args:
             special: special tokens in a text are what they are; otherwise they are plain text.
@@ -74,14 +74,14 @@ class TextProcess:
         return rows
 
     def decode(self, ids: Sequence[int]) -> list[str]:
-        """The text of each token."""
+        """Text of each token."""
         texts = self._answer("decode", (ids,), len(ids))
         if isinstance(texts, str):
             raise ValueError(f"{self._source} gives a token no text ({texts}); use another tokenizer")
         return texts
 
     def _answer(self, method: str, arguments: tuple[Any, ...], size: int) -> Any:
-        """The result of a method of `_Rules`, or a text: why there is none."""
+        """The result of a method of `_Rules`; or, as a text, the reason of a failure."""
         with self._lock:
             if self._owner != os.getpid():
                 self._start()
@@ -121,7 +121,7 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
 
 
 class _Rules:
-    """What the other process does."""
+    """The tokenizer's rules, run inside the other process."""
 
     tokenizer: Tokenizer
 
@@ -162,8 +162,7 @@ class _Rules:
 
 
 def _main() -> None:
-    """Answer requests until the pipe is closed. At the end of the time SIGPROF ends the process; signals to the group
-    of our process, such as Ctrl-C and Slurm's USR1, are for that one."""
+    """Answer requests until the pipe is closed; SIGPROF ends the process when its time is used up."""
     if "--help" in sys.argv:
         print(__doc__)
         return

@@ -14,7 +14,7 @@ _SPACE = np.uint8(ord(" "))
 def _join(
     ids: np.ndarray, starts: np.ndarray, stops: np.ndarray, table: ByteTable, text: np.ndarray, offsets: np.ndarray
 ) -> None:
-    """Fill text with the tokens of each row, a space between two of them, and offsets with the start of each row."""
+    """Fill `text` with the tokens of each row, separated by spaces, and `offsets` with the start of each row."""
     end = np.int64(0)
     offsets[0] = 0
     for row in range(len(starts)):
@@ -30,7 +30,7 @@ def _join(
 def _split(
     text: np.ndarray, bounds: np.ndarray, table: ByteTable, ids: np.ndarray, offsets: np.ndarray
 ) -> tuple[int, int, int]:
-    """Token ids of texts of tokens joined by one space.
+    """Token ids of texts in which tokens are separated by one space.
 
     Args:
         bounds: [n + 1], the texts are text[bounds[i]:bounds[i + 1]].
@@ -66,14 +66,14 @@ def _token(text: np.ndarray, place: int, stop: int, table: ByteTable) -> tuple[i
 
 
 class TokenStrings:
-    """Translates between token ids and tokens joined by one space; made once per vocabulary."""
+    """Converts between token ids and tokens joined by one space; made once per vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.table = byte_table([token.encode() for token in vocabulary.tokens])
 
     def join(self, ids: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> pa.Array:
-        """Row i: the tokens ids[starts[i]:stops[i]] joined by one space, as a string array; rows do not overlap."""
+        """String array whose row i is ids[starts[i]:stops[i]] joined by one space; rows do not overlap."""
         sizes = np.diff(self.table.offsets)
         text = np.empty(int(sizes[ids].sum()) + len(ids) + SPARE_BYTES, np.uint8)  # what is not used stays unmapped
         offsets = np.empty(len(starts) + 1, np.int64)
@@ -104,7 +104,7 @@ class TokenStrings:
 
 
 def string_buffers(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """(bounds int32 [n + 1], bytes) of a string or binary array."""
+    """Buffers of a string or binary array: (bounds int32 [n + 1], bytes)."""
     _, bounds, data = column.buffers()
     if len(column) == 0 or data is None:
         return np.zeros(len(column) + 1, np.int32), np.zeros(0, np.uint8)

@@ -1,4 +1,4 @@
-"""How many unknown tokens a training may have: one limit for every command that trains."""
+"""Limits the share of unknown tokens in training text: one limit for every command that trains."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ _FRAME = ("[PAD]", "[CLS]", "[SEP]")
 
 
 def refuse_unknown(ids: "np.ndarray", vocabulary: Vocabulary, source: str) -> None:
-    """ValueError if too many of the tokens to train on are [UNK].
+    """Raise ValueError if too many of the training tokens are [UNK].
 
     Args:
         ids: integers, of whole sequences, whose special tokens do not count.

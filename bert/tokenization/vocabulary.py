@@ -1,4 +1,4 @@
-"""BERT's vocabulary: its tokens, which of them are refused, their ids, and what a vocab.txt says about words."""
+"""BERT's vocabulary: its tokens, the refused ones, their ids, and facts about words."""
 
 import hashlib
 import re
@@ -17,7 +17,7 @@ _WHITE_SPACE = re.compile(r"[ \t\n\r]")
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of a vocab.txt, checked when it is made; a token's id is its line number minus one.
+    """Tokens of a vocab.txt, checked on construction; a token's id is its line number minus one.
 
     `stated`: what the tokenizer.json says that it was read from. `bert.tokenization.library` has the one of any other
     tokenizer.
@@ -41,7 +41,7 @@ class Vocabulary:
         object.__setattr__(self, "_ids", ids | self._special_ids(ids))
 
     def _special_ids(self, ids: dict[str, int]) -> dict[str, int]:
-        """The ids of SPECIAL_TOKENS; ValueError if one is missing."""
+        """Ids of SPECIAL_TOKENS; ValueError if one is missing."""
         missing = [token for token in SPECIAL_TOKENS if token not in ids]
         if missing:
             raise ValueError(
@@ -58,11 +58,11 @@ class Vocabulary:
         return token in self._ids  # type: ignore[attr-defined]
 
     def id_of(self, token: str) -> int:
-        """The id of a token; KeyError if it has none."""
+        """Id of a token; KeyError if it is not in the vocabulary."""
         return self._ids[token]  # type: ignore[attr-defined]
 
     def name_of(self, special: str) -> str:
-        """The name here of one of SPECIAL_TOKENS."""
+        """This vocabulary's name of one of SPECIAL_TOKENS."""
         return self.tokens[self.id_of(special)]
 
     @property
@@ -70,11 +70,11 @@ class Vocabulary:
         return hashlib.sha256(self.file_content()).hexdigest()
 
     def file_name(self) -> str:
-        """The name under which checkpoints and exports keep it."""
+        """File name of the vocabulary in checkpoints and exports."""
         return "vocab.txt"
 
     def file_content(self) -> bytes:
-        """The content of a vocab.txt with these tokens."""
+        """Content of a vocab.txt with these tokens."""
         return "".join(token + "\n" for token in self.tokens).encode()
 
     def id_dtype(self) -> "np.dtype":
@@ -84,7 +84,7 @@ class Vocabulary:
         return np.dtype(np.uint16 if len(self) <= 1 << 16 else np.int32)
 
     def check_model_size(self, vocab_size: int) -> None:
-        """Refuse a model whose vocab_size is neither the number of tokens nor that rounded up to a multiple of 8."""
+        """Refuse a model whose vocab_size is neither the number of tokens nor that number padded to 8."""
         rounded = -(-len(self) // 8) * 8
         if vocab_size not in (len(self), rounded):
             raise ValueError(
@@ -94,7 +94,7 @@ class Vocabulary:
             )
 
     def normalization(self, lowercase: bool | None = None, strip_accents: bool | None = None) -> Normalization:
-        """What becomes of a text, without segmenter: as given, else as stated or inferred from the words.
+        """The normalisation without segmenter: as given, else as stated or inferred from the words.
 
         Raises:
             ValueError: a tokenizer.json decides by itself, and not as given.
@@ -112,37 +112,37 @@ class Vocabulary:
         return True
 
     def check_extendable(self) -> None:
-        """ValueError unless words can be added at the end."""
+        """Raise ValueError unless words can be added at the end."""
 
     def knows_words(self) -> bool:
-        """Whether tokens tell where words begin."""
+        """Whether tokens show where words begin."""
         return True
 
     def continuations(self) -> "np.ndarray":
-        """bool [size]: tokens that continue the word of the one before."""
+        """Whether each token continues the word of the token before, bool [size]."""
         import numpy as np
 
         return np.array([token.startswith(CONTINUATION_PREFIX) for token in self.tokens], bool)
 
     def shown(self, index: int) -> str:
-        """A token for readers: a word, or with a mark in front the end of one."""
+        """A token for readers: a word, or a word's end with a mark before it."""
         return self.tokens[index]
 
     def insert(self, before: str, shown: str) -> str:
-        """A text with a token, as `shown`, after it."""
+        """Append a token, as in `shown`, to a text."""
         continues = shown.startswith(CONTINUATION_PREFIX)
         return (before.rstrip() if continues else before) + shown.removeprefix(CONTINUATION_PREFIX).lstrip()
 
     def pair_separators(self) -> int:
-        """[SEP] between the two texts of a pair."""
+        """Separator tokens between the two texts of a pair."""
         return 1
 
     def second_type(self) -> int:
-        """The token type of the second text of a pair."""
+        """Token type of the second text of a pair."""
         return 1
 
     def replacement_ids(self) -> "np.ndarray":
-        """int64: ids that may replace a masked token, i.e. all but special and [unused...] tokens."""
+        """Ids that may replace a masked token, all but special and [unused...] tokens: int64."""
         import numpy as np
 
         words = [token for token in self.tokens if token not in SPECIAL_TOKENS and not token.startswith("[unused")]
@@ -155,7 +155,7 @@ class Vocabulary:
 
 
 def _check_token(token: str, line: int, source: str) -> None:
-    """Raise the error of a token that is empty or has white space."""
+    """Raise ValueError for a token that is empty or has white space."""
     rule = f"{token[:80]!r} contains white space; WordPiece tokens have none: one token per line, without counts"
     if not token:
         rule = "blank line; every line is a token, and a blank one shifts all ids after it: remove it"

@@ -20,7 +20,7 @@ _LARGEST_TOKENIZER = 256 << 20  # bytes
 
 
 def read_vocabulary(path: str | Path) -> Vocabulary:
-    """Read vocab.txt: UTF-8, one token per line; or a tokenizer.json (any name that ends in .json)."""
+    """Read a vocab.txt (UTF-8, one token per line) or a tokenizer.json (any name that ends in .json)."""
     if _is_json(path):
         return _read_tokenizer_json(path)
     content = _bytes_of(path)
@@ -38,7 +38,7 @@ def read_vocabulary(path: str | Path) -> Vocabulary:
 
 
 def _read_tokenizer_json(path: str | Path) -> Vocabulary:
-    """Read a tokenizer.json, which Hugging Face's tokenizers save: as a vocab.txt if its rules are BERT's."""
+    """Read a Hugging Face tokenizer.json, as a plain vocabulary if its rules are BERT's."""
     if (size := os.stat(path).st_size) > _LARGEST_TOKENIZER:
         raise ValueError(f"{path} has {size >> 20} MB, too many for a tokenizer; pass a vocab.txt")
     content = _bytes_of(path)
@@ -95,7 +95,7 @@ def check_vocabulary_file(vocab_file: Path, model: "BertConfig") -> None:
 
 
 def vocabulary_copy(path: str | Path) -> tuple[str, bytes]:
-    """(name, content) for a copy of a vocabulary; a tokenizer.json with BERT's rules becomes a vocab.txt."""
+    """(name, content) of a copy of a vocabulary; a tokenizer.json with BERT's rules becomes a vocab.txt."""
     if not _is_json(path):
         return "vocab.txt", _bytes_of(path)
     vocabulary = _read_tokenizer_json(path)
@@ -103,12 +103,12 @@ def vocabulary_copy(path: str | Path) -> tuple[str, bytes]:
 
 
 def vocabulary_beside(folder: Path) -> Path | None:
-    """The vocab.txt of a folder, otherwise its tokenizer.json; None without either."""
+    """The vocab.txt in a folder, otherwise its tokenizer.json; None without either."""
     return next((folder / name for name in VOCABULARY_FILES if (folder / name).is_file()), None)
 
 
 def _tokens_of_bert(spec: dict[str, Any]) -> dict[str, int] | None:
-    """Token -> id of a tokenizer.json whose rules are those of `WordPieceTokenizer`; None for any other tokenizer."""
+    """Ids by token of a tokenizer.json with the rules of `WordPieceTokenizer`; otherwise None."""
     model, added = spec["model"], spec.get("added_tokens", [])
     normalizer, splitter = spec.get("normalizer", {}), spec.get("pre_tokenizer", {})
     if model.get("type", "WordPiece") != "WordPiece" or normalizer is None or splitter is None:

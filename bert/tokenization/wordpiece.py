@@ -1,4 +1,4 @@
-"""BERT's basic + WordPiece tokenisation, with the characters of each token where they are wanted.
+"""BERT's basic and WordPiece tokenisation, optionally with the characters of each token.
 
 `reference_tokenizer` is the plain pipeline of the `tokenizers` library. `WordPieceTokenizer` gives the same tokens for
 whole blocks of text: BERT's tokenisation never looks across ASCII white space or ASCII punctuation, so each distinct
@@ -28,7 +28,7 @@ from bert.tokenization.wordpiece_loops import MAX_WORD_CHARACTERS, Pieces, Token
 
 @dataclass(frozen=True)
 class MemoryLimits:
-    """Limits of a tokenizer's cache, and of what is tokenised together; they change no token.
+    """Limits of a tokenizer's cache and batch; they change no token.
 
     Attributes:
         cached_words, cached_bytes: the cache is cleared when it holds more distinct words, or room for more of their
@@ -47,7 +47,7 @@ USUAL_LIMITS = MemoryLimits()
 
 
 def reference_tokenizer(vocabulary: Vocabulary, normalization: Normalization = UNCASED) -> Tokenizer:
-    """The `tokenizers` pipeline: clean, lower-case and strip accents, split at punctuation, WordPiece.
+    """The `tokenizers` pipeline of BERT: clean, lower-case and strip accents, split punctuation, WordPiece.
 
     It cuts no scripts without spaces, but U+200B, the mark between their words, separates words.
     """
@@ -64,20 +64,20 @@ def reference_tokenizer(vocabulary: Vocabulary, normalization: Normalization = U
 
 
 def utf8(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """(uint8 [n], the texts in UTF-8; int64 [len(texts) + 1], where each begins)."""
+    """Texts as UTF-8, uint8 [n], and the start of each, int64 [len(texts) + 1]."""
     encoded = [text.encode() for text in texts]
     return np.frombuffer(b"".join(encoded), np.uint8), offsets_of([len(text) for text in encoded])
 
 
 def chunks(texts: Sequence[str], size: int = USUAL_LIMITS.texts_at_once) -> Iterator[list[str]]:
-    """The texts in lists of `size`; one empty list if there are no texts."""
+    """Divide the texts into lists of `size`; one empty list if there are no texts."""
     for start in range(0, max(1, len(texts)), size):
         yield list(texts[start : start + size])
 
 
 @dataclass(frozen=True)
 class TokenizedTexts:
-    """Tokens of n texts, T in all; text i has the tokens offsets[i]:offsets[i + 1].
+    """Tokens of n texts; text i has the tokens offsets[i]:offsets[i + 1] of T in all.
 
     Attributes:
         ids: vocabulary.id_dtype() [T].
@@ -92,11 +92,11 @@ class TokenizedTexts:
     offsets: np.ndarray
 
     def lengths(self) -> np.ndarray:
-        """int64 [n]: tokens of each text."""
+        """Number of tokens of each text, int64 [n]."""
         return np.diff(self.offsets)
 
     def in_written(self, texts: Sequence[str]) -> "TokenizedTexts":
-        """The tokens, with their characters in the texts as written; `without_forms` is what was tokenised."""
+        """The tokens with character positions in the original texts, not in `without_forms` of them."""
         starts, ends = self.starts.copy(), self.ends.copy()
         for text, (first, last) in zip(texts, pairwise(self.offsets.tolist()), strict=True):
             if without_forms(text) != text:
@@ -131,7 +131,7 @@ class WordPieceTokenizer:
         self._pieces = Pieces(ids, np.zeros((1 << 12, 2), np.int32), starts, lengths)
 
     def num_cached_words(self) -> int:
-        """Distinct words whose tokens are known."""
+        """Number of distinct words in the cache."""
         return self._num_rows
 
     def encode(self, text: str) -> list[int]:
@@ -147,7 +147,7 @@ class WordPieceTokenizer:
         return ids
 
     def encode_words(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """As `encode_texts`, for words that stand between spaces in their text."""
+        """As `encode_texts`, for words between spaces of a text."""
         return self.encode_texts(words)
 
     def encode_texts(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -173,7 +173,7 @@ class WordPieceTokenizer:
         return ids, offsets
 
     def encode_with_offsets(self, texts: Sequence[str]) -> TokenizedTexts:
-        """The tokens of each text and their characters; the texts must be valid UTF-8 (no lone surrogates)."""
+        """Tokens of each text with their characters; texts must be valid UTF-8 (no lone surrogates)."""
         folds_forms, written = self.normalization.equal_letters, texts
         texts = [*map(without_forms, texts)] if folds_forms else texts
         parts = [self._with_offsets(*utf8(chunk)) for chunk in chunks(texts, self._limits.texts_at_once)]
@@ -204,7 +204,7 @@ class WordPieceTokenizer:
         return struck(text) if self.normalization.equal_letters else text
 
     def _words_of(self, text: np.ndarray, boundaries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(the row of each word and the byte at which it begins; int64 [m + 1], the first word of each segment).
+        """Row and first byte of each word, and the first word of each segment, int64 [m + 1].
 
         New words are tokenised and added.
         """
@@ -225,7 +225,7 @@ class WordPieceTokenizer:
         return rows[:num_words], places[:num_words], first_words
 
     def _tokenize_rows(self, first: int) -> None:
-        """Fill in the tokens of all rows from `first` on."""
+        """Tokenise all rows from `first` on."""
         words, num_rows, unknown = self._words, self._num_rows, self.vocabulary.id_of("[UNK]")
         self._make_room(int(words.offsets[num_rows] - words.offsets[first]))
         starts, lengths = (_extended(array, num_rows) for array in self._pieces[2:])
@@ -236,7 +236,7 @@ class WordPieceTokenizer:
             self._tokenize_by_library(uncached[start : start + self._limits.words_at_once])
 
     def _tokenize_by_library(self, rows: np.ndarray) -> None:
-        """Tokenise the parts of words as one text; the characters of its tokens tell whose they are."""
+        """Tokenise parts of words as one text; characters show which part a token is from."""
         bounds = zip(self._words.offsets[rows], self._words.offsets[rows + 1], strict=True)
         words = [self._words.text[start:stop].tobytes().decode() for start, stop in bounds]
         cut = [self._parts(word) for word in words]
@@ -263,7 +263,7 @@ class WordPieceTokenizer:
 
 
 def _extended(array: np.ndarray, size: int) -> np.ndarray:
-    """The array with room for `size` rows at least, doubled if it has to grow."""
+    """The array with room for at least `size` rows; it doubles when it grows."""
     if size <= len(array):
         return array
     room = np.zeros((max(size, 2 * len(array)) - len(array), *array.shape[1:]), array.dtype)

@@ -1,4 +1,4 @@
-"""Compiled loops of `bert.tokenization.wordpiece`: the words of a text, and the tokens of words.
+"""Compiled loops of `bert.tokenization.wordpiece`: find the words of a text, and the tokens of words.
 
 A word ends at ASCII white space. Each ASCII punctuation mark, each Chinese character, and each common typographic or
 Chinese mark is a word by itself: BERT's tokenisation never combines these with their neighbours.
@@ -22,7 +22,7 @@ for _first, _last in ((0xE2, 0xE9), (0xEF, 0xEF)):
 
 
 class Pieces(NamedTuple):
-    """The tokens of the words: row i has [starts[i]:starts[i] + lengths[i]]. The arrays have spare room.
+    """Tokens of words: row i has [starts[i]:starts[i] + lengths[i]]. The arrays have spare room.
 
     Attributes:
         ids: of the vocabulary's id dtype.
@@ -37,7 +37,7 @@ class Pieces(NamedTuple):
 
 
 class TokenTables(NamedTuple):
-    """A vocabulary: all tokens by id; those that continue words, without ##, and their ids; bytes of the longest."""
+    """Hash tables of a vocabulary: all tokens, and the continuations without ##; bytes of the longest token."""
 
     all: ByteTable
     inside: ByteTable
@@ -47,7 +47,7 @@ class TokenTables(NamedTuple):
 
 @inner
 def is_lone(text: np.ndarray, place: int, stop: int) -> bool:
-    """Whether the three bytes at `place` are a character that is a word by itself."""
+    """Whether the three bytes at `place` are a character that forms its own word."""
     if stop - place < 3:
         return False
     first, second, third = np.int64(text[place]), np.int64(text[place + 1]), np.int64(text[place + 2])
@@ -75,7 +75,7 @@ def look_up(
     places: np.ndarray,
     first_words: np.ndarray,
 ) -> tuple[ByteTable, int, int]:
-    """Find the row of each word of a text; new words are added to the first `num_rows`.
+    """Find the row of each word of a text; new words are added after the first `num_rows`.
 
     Args:
         text: uint8 [n]; boundaries: int64 [m + 1] of its segments.
@@ -112,7 +112,7 @@ def look_up(
 
 @inner
 def _grown(words: ByteTable, num_rows: int, num_bytes: int) -> ByteTable:
-    """The words with room for twice as many, and for `num_bytes` more bytes of text; half of the slots are free."""
+    """The table of words with twice the rows and `num_bytes` more bytes of text; half of the slots are free."""
     size, used = 2 * len(words.offsets), words.offsets[num_rows]
     offsets, slots = np.zeros(size, np.int64), np.zeros(2 * size, np.uint64)
     offsets[: num_rows + 1] = words.offsets[: num_rows + 1]
@@ -146,7 +146,7 @@ def _word(text: np.ndarray, place: int, stop: int) -> tuple[int, np.uint64]:
 def word_pieces(
     words: ByteTable, first_row: int, num_rows: int, tables: TokenTables, unknown: int, pieces: Pieces, num_pieces: int
 ) -> int:
-    """Greedy longest-match-first WordPiece of the rows from first_row on that are printable ASCII.
+    """Greedy longest-match-first WordPiece of printable ASCII rows from first_row on.
 
     Args:
         unknown: id of [UNK], for words with unknown parts and words of over 100 characters.
@@ -203,7 +203,7 @@ def _longest_token(tables: TokenTables, text: np.ndarray, start: int, place: int
 
 @compiled
 def spell_out(rows: np.ndarray, first_words: np.ndarray, pieces: Pieces, ids: np.ndarray, offsets: np.ndarray) -> None:
-    """Fill ids with the tokens of all words, and offsets with the start of each segment's tokens."""
+    """Fill `ids` with the tokens of all words, and `offsets` with the start of each segment's tokens."""
     end = np.int64(0)
     for segment in range(len(first_words) - 1):
         offsets[segment] = end

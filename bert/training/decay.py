@@ -35,12 +35,12 @@ MOST_WARMUP = 0.5  # of the updates left before the decay
 
 
 def has_decay_phase(config: TrainingConfig) -> bool:
-    """Whether the rate is stable until a decay, whose start and end are decided while the run trains."""
+    """Whether the learning rate is stable until a decay, whose start and end are decided during the run."""
     return config.optimizer.lr_schedule == "wsd" and not config.run.benchmark
 
 
 def open_time_limit(config: TrainingConfig, before: Totals, throughput: Throughput, stop: StopRequest) -> TimeLimit:
-    """The time limit of a leg by --finish-in, which counts from the start of the process.
+    """Time limit of a start from --finish-in, counted from the start of the process.
 
     Args:
         before: totals of the earlier legs; the decay has its share of the time of all legs.
@@ -52,7 +52,7 @@ def open_time_limit(config: TrainingConfig, before: Totals, throughput: Throughp
 
 
 def learning_rates(schedule: Schedule, decay: DecayState | None) -> np.ndarray:
-    """float32 [most updates]: the rate of every applied update. A decay falls on a line to the final rate."""
+    """Learning rates of all applied updates, float32 [most updates]; the decay is linear to the final rate."""
     rates = schedule.table()
     if decay is not None:
         end_rate = schedule.settings.end_learning_rate
@@ -62,7 +62,7 @@ def learning_rates(schedule: Schedule, decay: DecayState | None) -> np.ndarray:
 
 
 def rescaled_warmup(planned: int, rescaled: int, applied: int, before_decay: int) -> int:
-    """Updates of the warm-up, rescaled if the time fits more or fewer updates than expected.
+    """Number of warm-up updates, rescaled if more or fewer updates fit in the time than expected.
 
     Args:
         planned: updates of the warm-up until now.
@@ -78,7 +78,7 @@ def rescaled_warmup(planned: int, rescaled: int, applied: int, before_decay: int
 
 
 class Decay:
-    """The decay of one leg. All ranks call its public methods, at the same updates.
+    """The learning-rate decay during one start. All ranks call its public methods at the same updates.
 
     Args:
         step: the update that `state` is of.
@@ -103,16 +103,16 @@ class Decay:
 
     @property
     def last_step(self) -> int:
-        """The last update of the run, as far as is known."""
+        """Last update of the run, as far as it is known."""
         return self._state.decay.last if self._state.decay else self._max_steps
 
     @property
     def known_last_step(self) -> int | None:
-        """The last update of the run; None if a time limit decides it. Only the value on rank 0 is reliable."""
+        """Last update of the run; None if a time limit decides it. Only rank 0's value is reliable."""
         return None if self._time_limit.is_set() else self.last_step
 
     def follow_state(self, step: int) -> None:
-        """Load the rates of `state`, which is that of `step`: at the start, and after a roll back."""
+        """Load the rates of `state`, the state of `step`, at the start and after a roll back."""
         if not self._is_on:
             return
         self._first_step = max(step, self._schedule().decay_start)
@@ -126,7 +126,7 @@ class Decay:
         return self._is_on and self._state.decay is None and self._first_step <= step < self._max_steps
 
     def needs_evaluation(self) -> bool:
-        """Whether an evaluation must be timed before the decay, as one is made at its end."""
+        """Whether an evaluation must be timed before the decay, because one follows it."""
         return bool(self._from_main(int(self._time_limit.needs_evaluation())))
 
     def begin(self, step: int, epoch: int) -> None:
@@ -156,7 +156,7 @@ class Decay:
                 self._log_decay(step, epoch, self._spread(step, last))
 
     def take_finish_file(self, stop: StopRequest, seconds_of_run: float) -> None:
-        """Take the time that a file FINISH says is left; if it is empty, the decay's share of the run's time until now.
+        """Read the remaining time from a file FINISH; if it is empty, use the decay's share of the past time.
 
         The file is seen by rank 0 only.
         """
@@ -192,7 +192,7 @@ class Decay:
         return min(max(step + fitting, least), self._max_steps)
 
     def _last_step_in_time(self, step: int, expected: int) -> int:
-        """The last update that fits in the time; `expected` until the speed of the updates is known."""
+        """Last update that fits in the time; `expected` until the speed is known."""
         if not self._time_limit.speed_is_measured():
             return expected
         fitting = self._time_limit.updates_before_end(step)
@@ -225,7 +225,7 @@ class Decay:
         logger.info(f"about {last:,} updates fit in the time instead of {expected:,}{goes_on}")
 
     def _spread(self, step: int, last: int) -> DecayState:
-        """Let the rates fall from that of the update after `step` to the end's rate after update `last`."""
+        """Let the rates fall from the rate after `step` to the final rate after `last`."""
         applied, rates = self._applied_updates(), self._rates()
         first = self._state.decay.first if self._state.decay else step
         decay = DecayState(first, last, step, applied, rate=float(rates[min(applied, len(rates) - 1)]))
@@ -234,7 +234,7 @@ class Decay:
         return decay
 
     def _applied_updates(self) -> int:
-        """The number of updates of the run without skipped updates."""
+        """Number of updates of the run, without skipped ones."""
         return int(read_variable(self._device.scope, APPLIED_UPDATES)[0])
 
     def _schedule(self) -> Schedule:

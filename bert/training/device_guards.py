@@ -1,4 +1,4 @@
-"""Guards that read the device: updates that are not finite, and ranks whose parameters differ."""
+"""Guards that read the device: they detect non-finite updates, and ranks whose parameters differ."""
 
 import zlib
 
@@ -17,7 +17,7 @@ class RanksDiffer(Failure):
 
 
 class FiniteGuard(Guard):
-    """Ends the run after `most` skipped updates in a row; with dynamic loss scaling, only once the scale is down."""
+    """Ends the run after `most` skipped updates in a row; with dynamic loss scaling only at the lowest scale."""
 
     def __init__(self, program: TrainingProgram, device: Device, most: int) -> None:
         self._program, self._device, self._most = program, device, most
@@ -39,7 +39,7 @@ class FiniteGuard(Guard):
 
 
 class RankGuard(Guard):
-    """Compares the ranks' parameters every `frequency` updates (0: never). RanksDiffer names what drifted."""
+    """Compares the ranks' parameters every `frequency` updates (0: never); RanksDiffer names the differing ones."""
 
     def __init__(self, program: TrainingProgram, device: Device, frequency: int) -> None:
         self._program, self._device, self._frequency = program, device, frequency
@@ -49,7 +49,7 @@ class RankGuard(Guard):
             self.check(step)
 
     def check(self, step: int) -> None:
-        """On GPUs on the device, against rank 0's: a copy of BERT-large takes a second. Otherwise by checksum."""
+        """Compare with rank 0's parameters: on GPUs on the device, otherwise by checksum."""
         device, names = self._device, self._program.parameters
         if device.group.world_size == 1:
             return

@@ -19,18 +19,18 @@ TF32_VARIABLE = "NVIDIA_TF32_OVERRIDE"  # cuBLAS and cuDNN read it when CUDA sta
 
 @dataclass(frozen=True)
 class Device:
-    """The executor, scope and communication with which a rank runs its programs."""
+    """Executor, scope and communication with which a rank runs programs."""
 
     executor: Any
     scope: Any
     place: Any
     group: Group
     collective: Collective
-    peak_tflops: float  # of one rank
+    peak_tflops: float  # peak rate of one rank
 
 
 def choose_device(config: TrainingConfig) -> str:
-    """`cpu` or `gpu`; ValueError for a GPU that this Paddle does not see, and for what the device cannot compute."""
+    """The device `cpu` or `gpu`; ValueError for a GPU that Paddle does not see, or unsupported settings."""
     device = chosen_device(config.hardware.device)
     if device == "cpu" and config.precision.amp and paddle.is_compiled_with_cuda():
         raise ValueError(
@@ -41,7 +41,7 @@ def choose_device(config: TrainingConfig) -> str:
 
 
 def device_features(group: Group) -> DeviceFeatures:
-    """The features of this rank's device, after `join_ranks`: asking a card for them starts CUDA."""
+    """Features of this rank's device. Call it after `join_ranks`, because reading them starts CUDA."""
     if group.device == "cpu":
         return CPU
     return DeviceFeatures(
@@ -63,7 +63,7 @@ def open_device(config: TrainingConfig, group: Group) -> Device:
 
 
 def join_ranks(config: TrainingConfig, group: Group) -> int:
-    """Bind this process to its cores and meet the other ranks; returns the threads of a rank."""
+    """Bind this process to its cores and join the group of ranks; returns the number of threads."""
     precision, hardware = config.precision, config.hardware
     if precision.tf32 == "auto":  # a user's own variable stays
         os.environ.setdefault(TF32_VARIABLE, "1")
@@ -87,7 +87,7 @@ def join_ranks(config: TrainingConfig, group: Group) -> int:
 
 
 def tf32_notice(setting: str, uses_tf32: bool, device: DeviceFeatures) -> str:
-    """A notice if float32 matrix products are not computed in float32, or not as set; otherwise empty.
+    """A notice if float32 products use TF32, or not the requested setting; otherwise empty.
 
     Args:
         setting: auto | on | off.
@@ -101,7 +101,7 @@ def tf32_notice(setting: str, uses_tf32: bool, device: DeviceFeatures) -> str:
 
 
 def mixed_precision_notice(amp_dtype: str, has_bfloat16: bool) -> str:
-    """What --amp does on a CPU whose wheel and processor compute in bfloat16, or do not."""
+    """A notice on whether --amp computes in bfloat16 on this CPU and wheel."""
     if amp_dtype == "bfloat16" and has_bfloat16:
         return "mixed precision on CPU: the linear layers' products in bfloat16, all else in float32"
     if amp_dtype == "bfloat16":

@@ -21,7 +21,7 @@ MOST_IN_FLIGHT = 64  # micro-batches in page-locked memory, some 0.2 MB each
 
 
 class Feeding:
-    """Prepares the arrays of a program's micro-steps, in the types that it declares.
+    """Prepares arrays for a program's micro-steps, in the declared types.
 
     A GPU copies an array of ordinary memory only after all that it has been given to do, while the host waits; so it
     would idle until the host had launched the next operators. From page-locked memory it copies in its own time. The
@@ -41,7 +41,7 @@ class Feeding:
         }
 
     def accumulate(self, num_micro_steps: int) -> None:
-        """Set the micro-steps of the updates that follow; nothing is accumulated yet."""
+        """Set the number of micro-steps of later updates, and reset the accumulation."""
         if self._program.accumulation_varies and num_micro_steps != self._micro_steps:
             scope, factor = self._device.scope, np.array([1 / num_micro_steps], "float32")
             write_variable(scope, MICRO_STEPS, np.array([num_micro_steps], "int32"), place_of("cpu"))
@@ -49,7 +49,7 @@ class Feeding:
             self._micro_steps = num_micro_steps
 
     def arrays(self, feed: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """The arrays of a micro-step, in the types of the program; for a GPU in page-locked memory.
+        """Arrays of a micro-step in the program's types; for a GPU in page-locked memory.
 
         Args:
             feed: as `bert.samples.collation.MicroBatch.feed`; its integers fit into the types of the program.
@@ -60,7 +60,7 @@ class Feeding:
     def with_batch_vectors(
         self, micro_batches: Iterable[MicroBatch], draw: Callable[[int, Any], None]
     ) -> Iterable[MicroBatch]:
-        """This rank's micro-batches of an update; for a `ContrastiveObjective` with the vectors of the whole batch.
+        """This rank's micro-batches of an update; `ContrastiveObjective` also gets all vectors of the batch.
 
         A micro-batch that is alone needs none from before.
 

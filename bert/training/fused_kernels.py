@@ -1,4 +1,4 @@
-"""Decides which fused kernels a training uses, the same on every rank, and logs why others are not used.
+"""Chooses the fused kernels of a training, the same on every rank, and logs why others are not used.
 
 `bert.config.automatic` has the rules. The self-test of GPUs (scripts/run_gpu_selftest.sh) compares the kernels with
 plain operators and says what to set.
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def choose_kernels(config: TrainingConfig, group: Group) -> FusedKernels:
-    """The fused kernels of this run (none on a CPU), and whether its tokens are packed."""
+    """Fused kernels of this run (none on a CPU), and whether its tokens are packed."""
     device = device_features(group)
     lacking = lacking_kernels(config, device)
     if group.device == "gpu":
@@ -30,7 +30,7 @@ def choose_kernels(config: TrainingConfig, group: Group) -> FusedKernels:
 
 
 def agreed(lacking: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """What any rank lacks, with the reason: a kernel that one rank lacks is used by none.
+    """Kernels that any rank lacks, each with the reason: no rank uses them.
 
     Args:
         lacking: of each rank, {kernel: reason}, with the same kernels; the reason is empty if it can be used.

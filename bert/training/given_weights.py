@@ -1,4 +1,4 @@
-"""Weights of any known format that a training or a prediction begins with: are they of this network and task?
+"""Reads initial weights of any known format, and checks that they fit the network and the task.
 
 It is loaded only where weights are given: a fresh or continued training reads its own checkpoints.
 """
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 def pretrained_parameters(
     path: Path | VerifiedCheckpoint, model: BertConfig, vocab_file: Path | None = None
 ) -> Mapping[str, np.ndarray]:
-    """Weights of any known format for `model`; tensors left out or filled in are logged.
+    """Parameters of `model` from weights of any known format; omitted and added tensors are logged.
 
     Args:
         vocab_file: of the run, which may have further words at its end.
@@ -39,7 +39,7 @@ def pretrained_parameters(
 
 
 def read_given(path: Path | VerifiedCheckpoint, model: BertConfig, vocab_file: Path | None) -> PretrainedWeights:
-    """The weights, their labels and their task; ValueError if they are of another network than `model`."""
+    """Read weights, labels and task; ValueError if the network differs from `model`."""
     pretrained = read_pretrained(path)
     for line in pretrained.notes:
         if not line.startswith(WITHOUT):  # logged tensor by tensor when the weights are loaded
@@ -54,10 +54,10 @@ def read_given(path: Path | VerifiedCheckpoint, model: BertConfig, vocab_file: P
 
 
 class Outputs(NamedTuple):
-    """What the outputs of a classifier are."""
+    """Description of a classifier's outputs."""
 
     kind: str  # "classes", "labels of a text", "tags of words" or "a number"
-    labels: tuple[str, ...]  # by index
+    labels: tuple[str, ...]  # class names by index
 
     def __str__(self) -> str:
         names = ", ".join(self.labels[:5]) + (" ..." if len(self.labels) > 5 else "")
@@ -89,7 +89,7 @@ def weights_for_task(weights: PretrainedWeights, texts: Mapping[str, str]) -> Ma
 
 
 def _outputs_of_weights(weights: PretrainedWeights) -> Outputs | None:
-    """None without a classifier."""
+    """Outputs of the weights' classifier; None without one."""
     bias = weights.parameters.get("classifier.bias")
     if bias is None:
         return None
@@ -100,7 +100,7 @@ def _outputs_of_weights(weights: PretrainedWeights) -> Outputs | None:
 
 
 def _outputs_of_task(texts: Mapping[str, str]) -> Outputs | None:
-    """The classifier's outputs in the task; None if it has no classifier."""
+    """Outputs of the task's classifier; None without one."""
     labels, usage = json.loads(texts.get(LABELS_FILE, "[]")), json.loads(texts.get(TASK_FILE, "{}"))
     if not labels and not usage.get("regression"):
         return None
@@ -116,7 +116,7 @@ def _outputs(labels: Sequence[str], is_regression: bool, has_several: bool, is_t
 
 
 def check_network(path: Any, trained: BertConfig, model: BertConfig) -> None:
-    """Refuse weights of another network with the same tensors; log settings that no tensor shows."""
+    """Refuse weights of another network with equal tensors; log settings that tensors cannot show."""
     if trained.model_type != model.model_type:
         raise CheckpointError(
             f"{path} is a {trained.model_type}, this run has model_type={model.model_type}; pass --model-type "

@@ -1,4 +1,4 @@
-"""Stop requests (a signal or a file; all ranks save after the same update), and the watchdog of a rank that hangs."""
+"""Stop requests by signal or file (all ranks save after the same update), and the watchdog for hanging ranks."""
 
 import faulthandler
 import logging
@@ -35,7 +35,7 @@ class StopRequest:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, age_seconds: float = 0.0) -> None:
-        """`age_seconds`: since the start of the process."""
+        """`age_seconds`: time since the start of the process."""
         self.signal_name: str | None = None  # of the signal or the file
         self._file: Path | None = None
         self.clock, self._looked_at = clock, float("-inf")
@@ -43,7 +43,7 @@ class StopRequest:
         self._created = min(time.time(), float(os.environ.get(COMMAND_STARTED, "inf")))
 
     def __bool__(self) -> bool:
-        """Looks for the file at most once a second: on a network file system this costs a round trip."""
+        """Whether a stop was requested. Looks for the file at most once a second (slow on network file systems)."""
         if self._file is not None and self.signal_name is None and self.clock() - self._looked_at >= 1.0:
             self._looked_at = self.clock()
             if self._take(self._file):
@@ -56,7 +56,7 @@ class StopRequest:
         return self
 
     def leave_at_once(self) -> None:
-        """Let signals end the process from now on, as everything is saved; an earlier signal ends it at once.
+        """After everything is saved: let signals end the process at once, also a signal that came earlier.
 
         Raises:
             SystemExit: INTERRUPTED, from any code that runs when a signal arrives.
@@ -67,7 +67,7 @@ class StopRequest:
             raise SystemExit(INTERRUPTED)
 
     def watch(self, folder: Path) -> None:
-        """Stop when the file `folder`/STOP appears, and remove it; one rank watches.
+        """On one rank: stop when the file `folder`/STOP appears, and remove the file.
 
         A file older than this command was meant for an earlier run. It would stop every restart, so it is removed too.
         So is an old FINISH, which `take_finish` looks for.
@@ -102,7 +102,7 @@ class StopRequest:
         raise SystemExit(INTERRUPTED)
 
     def _set(self, number: int, frame: FrameType | None) -> None:
-        """Note the signal, or the signal that the launcher received: it passes every signal on as SIGTERM."""
+        """Record the signal, or the one that the launcher received: it passes every signal on as SIGTERM."""
         name = ""
         with suppress(OSError):
             name = Path(os.environ.get(STOPPED_BY, "")).read_text(encoding="utf-8").strip()
@@ -110,7 +110,7 @@ class StopRequest:
 
 
 class StopOnAnyRank:
-    """A stop request to any rank, which all ranks learn of after the same update.
+    """Combines the stop requests of all ranks, which learn of one after the same update.
 
     Ranks on GPUs look about once a second only: each look makes the host wait for the device, which then idles until it
     has new operators.
@@ -131,7 +131,7 @@ class StopOnAnyRank:
         return self._collective.any(bool(self._stop))
 
     def measured(self, seconds_per_update: float) -> None:
-        """Look as often as these updates need. Every rank must call it; that of rank 0 counts."""
+        """Set how often to check, by the time of an update; every rank calls it, rank 0's value counts."""
         if self._group.device == "cpu" or self._group.world_size == 1:  # the host waits for every update, or for none
             return
         updates = max(1, int(SECONDS_BETWEEN_LOOKS / max(seconds_per_update, 1e-6)))
@@ -139,13 +139,13 @@ class StopOnAnyRank:
 
 
 def beat(what: str) -> None:
-    """Record progress with the watchdog that is active, if one is."""
+    """Record progress with the active watchdog, if there is one."""
     if Watchdog.active is not None:
         Watchdog.active.beat(what)
 
 
 class Watchdog:
-    """Ends the process with STALLED when `beat` was not called for `seconds` (0: never).
+    """Ends the process with STALLED if `beat` is not called for `seconds` (0: never).
 
     A pause of the whole process does not count. Only one that is not of Ctrl-Z (SIGSTOP, docker pause) and lasts longer
     than `seconds` and twice `grace_seconds` together may end the process, by the guard against a stuck interpreter.
@@ -154,7 +154,7 @@ class Watchdog:
     `grace_seconds`, which is also how long the first one waits for them: they see the file `folder`/.stalled.
     """
 
-    active: ClassVar["Watchdog | None"] = None  # of this process
+    active: ClassVar["Watchdog | None"] = None  # the watchdog of this process
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class Watchdog:
             self._arm(max(self._seconds - silent, 0.0) + 2 * self._grace + interval)
 
     def _wait(self, seconds: float) -> bool:
-        """Whether the run is over, after so many seconds; Ctrl-Z stops the process here, without the guard."""
+        """Wait so many seconds; whether the run is over. Ctrl-Z stops the process here, while the guard is off."""
         poll = select.poll()  # `select` refuses the numbers of files from 1024 on
         poll.register(self._signals, select.POLLIN)
         arrived = os.read(self._signals, 4096) if poll.poll(1000 * seconds) else b""
@@ -242,7 +242,7 @@ class Watchdog:
         faulthandler.dump_traceback_later(seconds, exit=True, file=self._stream)
 
     def _reason_of_another_rank(self) -> str:
-        """The reason another rank gave if it has stalled since this run began, otherwise empty."""
+        """The reason of another rank that stalled since this run began, otherwise empty."""
         if self._time_of_request() in (None, self._old_request):  # rank 0 may remove an old one after this check
             return ""
         try:
@@ -251,7 +251,7 @@ class Watchdog:
             return ""
 
     def _time_of_request(self) -> int | None:
-        """Modification time (ns) of the request, by the clock of its writer; None if there is none."""
+        """Modification time (ns) of the stop request, by its writer's clock; None if there is none."""
         try:
             return self._request.stat().st_mtime_ns
         except OSError:

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingDiverged(Failure):
-    """Too many updates in a row had gradients that were not finite, or the loss is far too high."""
+    """Too many updates in a row had non-finite gradients, or the loss is far too high."""
 
     exit_code = DIVERGED
 
@@ -31,28 +31,28 @@ class Interval:
 
     step: int
     epoch: int
-    complete: bool  # a whole interval ends here, not only a leg of the run
+    complete: bool  # whether it is a whole interval, not cut short by the end of a start
     metrics: dict[str, float]
-    loss_sum: float  # loss_sum / micro_steps is the mean loss
+    loss_sum: float  # divided by micro_steps: the mean loss
     micro_steps: float
 
 
 class Guard:
-    """What the training loop calls; a guard overrides what it observes. A method ends the run by raising a Failure."""
+    """Base class: methods that the training loop calls. A method ends the run by raising a Failure."""
 
     def skips(self, step: int) -> bool:
-        """Whether the batch of the update after `step` is not to be trained on."""
+        """Whether to skip the batch of the update after `step`."""
         return False
 
     def after_update(self, step: int) -> None:
         """Called on every rank after update `step`."""
 
     def after_interval(self, interval: Interval) -> Progress | None:
-        """-> the progress of the checkpoint, if the run was rolled back to one."""
+        """Check an interval; returns the checkpoint's progress if the run was rolled back."""
         return None
 
     def before_save(self) -> None:
-        """The state of the device is about to be saved."""
+        """Called before the state of the device is saved."""
 
 
 # ---- divergence ------------------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ FAR = 2.0  # times the limit: one interval is enough at the end
 
 
 class DivergenceGuard(Guard):
-    """Warns of a finite loss that stays far too high; ends the run if it does for long, or where the training ends.
+    """Warns if a finite loss stays far too high; ends the run if it lasts, or at the end of the training.
 
     `SpikeGuard` judges by the losses just before, which a loss that climbs slowly drags along. This guard compares with
     two fixed values: the loss of a uniform guess, which no sound training from random weights exceeds for long, and the
@@ -78,7 +78,7 @@ class DivergenceGuard(Guard):
         self._loss = math.nan  # the last finite one
 
     def after_interval(self, interval: Interval) -> None:
-        """Raises TrainingDiverged before the last checkpoint is saved."""
+        """Raise TrainingDiverged before the last checkpoint is saved."""
         state, loss = self._loop.divergence, interval.metrics["loss"]
         if math.isfinite(loss):
             state.first = loss if state.first is None else state.first
@@ -117,7 +117,7 @@ MAX_ROLL_BACKS = 5  # of one leg of a run
 
 @dataclass(frozen=True)
 class Spike:
-    """Updates `first` .. `last` - 1 (an interval between two log lines) had a loss far above the usual one."""
+    """Updates `first` .. `last` - 1 (an interval between two log lines) with a loss far above the usual one."""
 
     first: int
     last: int
@@ -132,7 +132,7 @@ class Spike:
 
 
 class SpikeGuard(Guard):
-    """Compares the mean loss of an interval with the median of the intervals before it.
+    """Compares the mean loss of an interval with the median of earlier intervals.
 
     After a spike it logs, or rolls back to the checkpoint before the spike, whose batches are then skipped.
 
@@ -167,7 +167,7 @@ class SpikeGuard(Guard):
         return self._roll_back(spike) if self._rolls_back else None
 
     def detect(self, interval: Interval) -> Spike | None:
-        """Add the updates since the last call, and judge the interval if it is complete."""
+        """Add the updates since the last call, and check the interval if it is complete."""
         state = self._loop.spikes
         first, loss_sum, micro_steps = state.pending
         first = self._interval_start if first is None else first
@@ -213,7 +213,7 @@ TOLERANCE = 0.005
 
 @dataclass(frozen=True)
 class BestMetric:
-    """The metric of the evaluations that decides which weights are best.
+    """The evaluation metric that selects the best weights.
 
     Attributes:
         is_result: the best weights are the result of the training; otherwise the last are, without early stopping.
@@ -222,10 +222,10 @@ class BestMetric:
 
     name: str
     larger_is_better: bool = False
-    keeps: bool = True  # the checkpoint with the best value is saved, and never pruned
+    keeps: bool = True  # whether the best checkpoint is saved and never pruned
     is_result: bool = False
-    overfitting_evaluations: int = 0  # warn after this many evaluations in a row that are worse than the best; 0: never
-    early_stopping: int = 0  # end after this many without a new best, and take the best as the result; 0: neither
+    overfitting_evaluations: int = 0  # warn after so many evaluations in a row worse than the best; 0: never
+    early_stopping: int = 0  # end after so many evaluations without a new best, and use the best; 0: never
     counts_from: int = 0
 
 
@@ -233,7 +233,7 @@ NO_METRIC = BestMetric("", keeps=False)
 
 
 def is_trained(run: RunSettings, step: int, since_best: int, last_step: int | None = None) -> bool:
-    """Whether a training is over: all its updates were made, or early stopping ended it.
+    """Whether a training is over, after all its updates or by early stopping.
 
     Args:
         since_best: evaluations without a better one.
@@ -243,7 +243,7 @@ def is_trained(run: RunSettings, step: int, since_best: int, last_step: int | No
 
 
 class EvaluationGuard:
-    """Follows one metric of the evaluations: the best weights, overfitting, early stopping."""
+    """Follows one evaluation metric: best weights, overfitting, early stopping."""
 
     def __init__(self, state: LoopState, metric: BestMetric) -> None:
         self._loop, self._metric = state, metric
@@ -258,7 +258,7 @@ class EvaluationGuard:
         return 0 < self._metric.early_stopping <= self.state.since_best
 
     def _ends_with_best(self) -> bool:
-        """Whether the best weights are the run's result. With early stopping the last are, if nearly as good."""
+        """Whether the best weights are the result; with early stopping the last ones are, if nearly as good."""
         state, stops_early = self.state, self._metric.early_stopping > 0
         if state.best is None:
             return False
@@ -266,11 +266,11 @@ class EvaluationGuard:
         return self._metric.is_result or self.has_stopped or (stops_early and is_worse)
 
     def forget_best(self) -> None:
-        """Forget a best whose checkpoint is gone: the next evaluation is the best again."""
+        """Forget a best evaluation whose checkpoint is gone; the next evaluation becomes the best."""
         self.state.best, self.state.since_best, self.state.above = None, 0, 0
 
     def observe(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Record the evaluation after update `step` -> whether it is the best so far.
+        """Record the evaluation after update `step`; returns whether it is the best so far.
 
         An evaluation that was already recorded is ignored. Logs overfitting, once for every best, and early stopping.
         """
@@ -323,7 +323,7 @@ class EvaluationGuard:
         )
 
     def figures(self) -> dict[str, Any]:
-        """What the summary says of it, by the names of the metric."""
+        """Entries of the summary about the metric."""
         state, name = self.state, self._metric.name
         figures: dict[str, Any] = {f"initial_{key}": number for key, number in state.metrics_before.items()}
         if state.before is not None:

@@ -1,4 +1,4 @@
-"""Reports a micro-batch that does not fit in a rank's memory in one sentence, which names one that does."""
+"""Explains a micro-batch that does not fit in a rank's memory, and names one that does."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ USABLE = 0.9  # of a device's memory: the framework's workspaces take the rest
 
 @contextlib.contextmanager
 def memory_errors(config: TrainingConfig, group: Group) -> Iterator[None]:
-    """A context in which an update that finds no memory ends in a ValueError with the remedy."""
+    """Context manager: an update without enough memory becomes a ValueError with the remedy."""
     try:
         yield
     except Exception as error:  # Paddle's is a MemoryError, or another with these words
@@ -28,7 +28,7 @@ def memory_errors(config: TrainingConfig, group: Group) -> Iterator[None]:
 
 
 def too_large(config: TrainingConfig, world_size: int, memory_bytes: float) -> str:
-    """The micro-batch, and the largest that keeps the update, is at most half of it and fits by estimate.
+    """The error for a micro-batch, with the largest one that fits by estimate and keeps the update.
 
     The settings are resolved for the device of the rank (`resolve_auto`).
     """
@@ -47,7 +47,7 @@ def too_large(config: TrainingConfig, world_size: int, memory_bytes: float) -> s
 
 
 def _memory_bytes(group: Group) -> float:
-    """Bytes of memory for a rank: its card's, or its share of the machine's."""
+    """Memory of a rank in bytes: its card's, or its share of the machine's."""
     if group.device == "gpu":
         return float(paddle.device.cuda.get_device_properties().total_memory)
     return psutil.virtual_memory().total / group.local_world_size

@@ -1,4 +1,4 @@
-"""Metrics of a training: counts and times of the updates of a rank, and what a log line says of all ranks."""
+"""Metrics of a training: counts and times of a rank's updates, and log lines over all ranks."""
 
 import dataclasses
 import math
@@ -24,7 +24,7 @@ _MOST_INTERVALS = 1000  # kept for the recent speed
 
 @dataclasses.dataclass
 class Counts:
-    """Work of one rank; `seconds` exclude evaluations and checkpoints."""
+    """Work of one rank; `seconds` excludes evaluations and checkpoints."""
 
     updates: int = 0
     sequences: int = 0
@@ -35,7 +35,7 @@ class Counts:
 
 
 class Throughput:
-    """The clock and the counts of one leg. The clock runs while batches are read and updates made."""
+    """Clock and counts of one start. The clock runs while batches are read and updates made."""
 
     def __init__(self, model: BertConfig, before: Totals, clock: Callable[[], float] = time.perf_counter) -> None:
         self._model, self._before, self._clock = model, before, clock
@@ -60,7 +60,7 @@ class Throughput:
         counts.flops += number * training_flops_per_sequence(self._model, length, predictions)
 
     def end_interval(self) -> Counts:
-        """Counts of the interval that ends now, after the wait for the device."""
+        """Counts of the interval that ends now, after waiting for the device."""
         self.pause()
         counts, self.interval = self.interval, Counts()
         self._leg = _sum(self._leg, counts)
@@ -73,12 +73,12 @@ class Throughput:
         self._leg = Counts()
 
     def seconds_left(self, updates: int) -> float:
-        """Time for `updates` more updates at the mean speed of this leg; infinite before the first update."""
+        """Time of `updates` more updates at this start's mean speed; infinite before the first update."""
         done = self._leg.updates + self.interval.updates
         return updates * (self._leg.seconds + self._elapsed()) / done if done else float("inf")
 
     def seconds_per_update(self, window: float) -> float | None:
-        """The mean of the intervals in the last `window` seconds, of the last one at least; None before an update."""
+        """Mean over the intervals of the last `window` seconds, at least one; None before an update."""
         seconds, updates = self._ends[-1]
         earlier = [end for end in self._ends if end[1] < updates]
         if not earlier:
@@ -87,11 +87,11 @@ class Throughput:
         return (seconds - first) / (updates - before)
 
     def seconds_of_run(self) -> float:
-        """The time since the start of the run, over all legs."""
+        """Time since the start of the run, summed over its starts."""
         return self._before.total_seconds + self._clock() - self._begin
 
     def totals(self, collective: Collective, world_size: int) -> Totals:
-        """Totals of the run including this leg. Every rank must call it."""
+        """Totals of the run including this start. Every rank must call it."""
         leg = self._leg
         sums = collective.sum(np.array([leg.sequences, leg.tokens, leg.flops], "float64")).tolist()
         times = [leg.seconds, leg.seconds * world_size, self._clock() - self._begin]
@@ -112,7 +112,7 @@ def _sum(first: Sums, second: Sums) -> Sums:
 def collect(
     program: TrainingProgram, device: Device, throughput: Throughput, batch_size: int
 ) -> tuple[dict[str, float], float, float]:
-    """End the interval: sums over the ranks, device counters and rates. Every rank must call it.
+    """End the interval: sum over ranks, read device counters, compute rates. Every rank must call it.
 
     Args:
         batch_size: sequences of the last update, all ranks.
@@ -152,7 +152,7 @@ def collect(
 
 
 def plausible_mfu(flops: float, rank_seconds: float, peak_tflops: float) -> float | None:
-    """Model FLOPs utilisation; None if nothing was measured, or if it is implausibly high, as the peak is then wrong.
+    """Model FLOPs utilisation; None if unmeasured or implausibly high, which means that the peak is wrong.
 
     It may exceed 1 by a little: of the model's operations the last layer is spared some (`BertModel.at`), a tenth of
     BERT-mini's.

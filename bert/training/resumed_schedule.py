@@ -1,4 +1,4 @@
-"""The learning-rate schedule of a run, also of one that is extended: --max-steps raised on a run with checkpoints.
+"""Learning-rate schedule of a run, including one extended by a larger --max-steps.
 
 An extended run has the schedule of a run of the new length, from its current update on, with the warm-up that it has
 had: the warm-up keeps its number of updates and is not repeated, the decay is spread over the new length. The rate
@@ -19,13 +19,13 @@ logger = logging.getLogger(__name__)
 
 
 def schedule_of(config: TrainingConfig, warmup_steps: int | None = None, max_steps: int | None = None) -> Schedule:
-    """The schedule of the settings. Warm-up and length may come from an earlier part of the run."""
+    """The schedule of the settings; an extended run keeps its earlier warm-up and length."""
     warmup_steps = config.warmup_steps() if warmup_steps is None else warmup_steps
     return Schedule(config.optimizer, warmup_steps, max_steps or config.run.max_steps)
 
 
 def resume_schedule(config: TrainingConfig, device: Device, progress: Progress) -> None:
-    """Load the schedule of a resumed run and log a change of its length. An extended run restarts early stopping.
+    """Load the schedule of a resumed run and log a changed length. An extended run restarts early stopping.
 
     A run that lasts longer than its decay forgets it: the rate is stable again.
     """
@@ -55,7 +55,7 @@ def resume_schedule(config: TrainingConfig, device: Device, progress: Progress) 
 
 
 def outlasts_decay(config: TrainingConfig, resumed: Progress) -> bool:
-    """Whether the run is to last longer than its decay: more updates, or new time before it or after its summary."""
+    """Whether the run should continue after its decay, by more updates or more time."""
     decay, run = resumed.carried.decay, config.run
     if decay is None or config.optimizer.lr_schedule != "wsd":
         return False

@@ -1,4 +1,4 @@
-"""Finds the checkpoint that a run continues, and checks that the run may continue it."""
+"""Finds the checkpoint from which a run resumes, and checks that it may."""
 
 import logging
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None:
-    """The checkpoint named by --from-checkpoint; None only with `auto` before the first checkpoint."""
+    """The checkpoint that --from-checkpoint names; None only with `auto` before the first checkpoint."""
     assert config.initialization.from_checkpoint is not None
     source, step = config.initialization.from_checkpoint, config.initialization.last_step_of_checkpoint
     _refuse_weights_alone(source)
@@ -51,7 +51,7 @@ def checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None:
 def stable_checkpoint(
     config: TrainingConfig, source: VerifiedCheckpoint, resumed: Progress
 ) -> VerifiedCheckpoint | None:
-    """The checkpoint before the decay, if `auto` continues a run beyond the length for which its decay was planned."""
+    """The checkpoint before the decay, if `auto` extends a run beyond its decay; otherwise None."""
     decay = resumed.carried.decay
     is_own_choice = config.initialization.last_step_of_checkpoint == "auto" and not config.run.benchmark
     if decay is None or decay.first == resumed.step or not (is_own_choice and outlasts_decay(config, resumed)):
@@ -78,13 +78,13 @@ def _refuse_weights_alone(folder: Path) -> None:
 
 
 def is_own(source: Path, config: TrainingConfig) -> bool:
-    """Whether this run saves its checkpoints in the folder: only there may `auto` find none."""
+    """Whether this run saves its checkpoints in the folder; only then may `auto` find none."""
     own = config.checkpoint_dir()
     return source.resolve() in {path.resolve() for path in (config.run.output_dir, own, own.parent)}
 
 
 def _folders(source: Path, config: TrainingConfig, stage: str) -> list[Path]:
-    """Folders that may hold STEP folders: the given one, its folder of the stage, or that below the model's folder."""
+    """Folders that may hold STEP folders: the named one, its stage's folder, or the one below the model's."""
     return [source, source / stage, source / config.run.bert_model / stage]
 
 
@@ -106,7 +106,7 @@ def _existing_step(source: Path, config: TrainingConfig, step: int) -> Path:
 
 
 def check_continues(resumed: Progress, progress: Progress, config: TrainingConfig) -> None:
-    """Refuse to resume a run whose next samples would differ; of other data, name the changed settings and flags."""
+    """Refuse to resume a run whose next samples would differ; name the changed settings and flags."""
     wrong = [
         f"{name} is {getattr(resumed, name)} in the checkpoint, {getattr(progress, name)} in this run"
         for name in ("stage", "seed", "global_batch_size")
@@ -131,7 +131,7 @@ def check_continues(resumed: Progress, progress: Progress, config: TrainingConfi
 
 
 def _other_data(resumed: Progress, progress: Progress, place: Path | None) -> str:
-    """Compare the data with which the run began with today's data, by the number of examples in a pass."""
+    """Compare the data of the run's beginning with today's, by the number of examples in an epoch."""
     before, now = resumed.num_examples, progress.num_examples
     what = f"the training data in {place}" if place else "the training data"
     if before is None or now is None:
@@ -160,7 +160,7 @@ def changed_settings(resumed: Progress, progress: Progress, config_class: type[T
 def _changed_settings(
     section: str, resumed: Progress, progress: Progress, config_class: type[TrainingConfig]
 ) -> list[tuple[str, Any, Any]]:
-    """(name, before, now); a setting that the version of the checkpoint did not have had its default."""
+    """(name, before, now); a setting that is missing in the checkpoint had its default."""
     fields, old, new = flat_fields(config_class), resumed.settings.get(section, {}), progress.settings.get(section, {})
     values = [(name, old[name] if name in old else fields[name][1].get_default(), new[name]) for name in sorted(new)]
     return [(name, before, now) for name, before, now in values if str(before) != str(now)]

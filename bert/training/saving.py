@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: written while it runs, pruned to the newest and the best, restored for a roll back."""
+"""Checkpoints of a training: saved while it runs, pruned to the newest and the best, restored for a roll back."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 def progress_at_start(
     config: TrainingConfig, data_fingerprint: str, group: Group, num_examples: int | None = None
 ) -> Progress:
-    """The progress of a run before its first update; a checkpoint must agree with it to be resumed."""
+    """Progress before the first update; a checkpoint must agree with it to be resumed."""
     return Progress(
         stage=config.stage(),
         step=0,
@@ -44,7 +44,7 @@ def progress_at_start(
 
 
 class Checkpoints:
-    """Writes a run's checkpoints and restores them.
+    """Saves and restores a run's checkpoints.
 
     Args:
         task: its `texts` and `fitted` are further files of each checkpoint and parameters beside the program's: what a
@@ -84,7 +84,7 @@ class Checkpoints:
         self._arrays: tuple[dict, dict] = ({}, {})  # of the last save; the next one reuses their memory
 
     def save(self, step: int, epoch: int, state: LoopState) -> None:
-        """Rank 0 copies the state and writes it, in the background if the writer does; the others continue.
+        """On rank 0 copy the state and write it, possibly in the background; other ranks continue.
 
         Of a step that was saved before, only what an evaluation or the start of a decay has added since is written.
         """
@@ -125,7 +125,7 @@ class Checkpoints:
         return progress
 
     def _take_fitted(self, step: int) -> None:
-        """Give the task the texts and fitted parameters of a checkpoint."""
+        """Pass a checkpoint's texts and fitted parameters to the task."""
         directory = checkpoint_files.step_directory(self._parent, step)
         files = {name: directory / name for name in self._texts}
         self._texts |= {name: file.read_text(encoding="utf-8") for name, file in files.items() if file.is_file()}
@@ -180,12 +180,12 @@ class Checkpoints:
 
 
 def _added_later(state: LoopState) -> str:
-    """What may be added to the state of a step after it was saved."""
+    """Parts of a step's state that may be added after it was saved."""
     return str((state.evaluations, state.decay))
 
 
 def _is_saved(config: TrainingConfig, step: int) -> bool:
-    """Whether the checkpoint that is continued is this run's own, not another's of the same step."""
+    """Whether the resumed checkpoint is this run's own, not another run's with the same step."""
     directory = checkpoint_files.step_directory(config.checkpoint_dir(), step)
     source = config.initialization.from_checkpoint
     if source is None or not directory.is_dir():
@@ -194,7 +194,7 @@ def _is_saved(config: TrainingConfig, step: int) -> bool:
 
 
 def use_best_weights(config: TrainingConfig, device: Device, last_step: int) -> int:
-    """Put the weights of the best checkpoint into the scope of every rank -> their step; 0 if there are none."""
+    """Load the weights of the best checkpoint on every rank; returns their step, 0 if there are none."""
     parent, step = config.checkpoint_dir(), 0
     if device.group.is_main and (best := checkpoint_files.named_step(parent, BEST)) is not None:
         try:

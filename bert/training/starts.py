@@ -1,4 +1,4 @@
-"""The weights at the start of a leg: from the run's own checkpoint, phase 1, another model, or random.
+"""Initial weights of a start: from the run's own checkpoint, phase 1, another model, or random.
 
 Every rank reads the same files, so all start from the same bytes (and `RankGuard` compares them). What reads the
 formats of other libraries is loaded where weights are given.
@@ -43,7 +43,7 @@ def load_start(
     progress: Progress,
     texts: Mapping[str, str] = MappingProxyType({}),
 ) -> Progress:
-    """Write the weights and, if it exists, the state of the optimizer into the scope. Return the run's progress.
+    """Load the weights and, if it exists, the optimizer state into the scope; returns the run's progress.
 
     The weights come from the run's own checkpoint, from phase 1 (--from-phase1-final-params), from a checkpoint of any
     known format (--from-pretrained-params), or from the start-up program.
@@ -91,7 +91,7 @@ def load_start(
 def _resume(
     config: TrainingConfig, source: VerifiedCheckpoint, program: TrainingProgram, device: Device, progress: Progress
 ) -> Progress:
-    """The run's own checkpoint: weights, optimizer, counters, position in the data."""
+    """Load the run's own checkpoint: weights, optimizer, counters, position in the data."""
     parameters, optimizer, resumed = checkpoint.load(source)
     if (stable := stable_checkpoint(config, source, resumed)) is not None:
         source = stable
@@ -120,7 +120,7 @@ def _weights_of_phase1(
 
 
 def _with_positions(weights: Mapping[str, np.ndarray], model: BertConfig, path: Any) -> Mapping[str, np.ndarray]:
-    """Extend the position embeddings of the weights to the model's length by repeating the first ones."""
+    """Extend the position embeddings to the model's length by repeating the first ones."""
     table, rows = weights.get(POSITIONS), model.max_position_embeddings
     if table is None or len(table) >= rows:
         return weights
@@ -129,14 +129,14 @@ def _with_positions(weights: Mapping[str, np.ndarray], model: BertConfig, path: 
 
 
 class WeightsToUse(NamedTuple):
-    """The weights of a program that is not trained."""
+    """The weights of a program without training."""
 
     source: Path | VerifiedCheckpoint
     parameters: Mapping[str, np.ndarray]  # by our names, float32
 
 
 def read_weights_to_use(config: TrainingConfig) -> WeightsToUse:
-    """The weights that the settings name, for a prediction or an evaluation.
+    """Read the weights that the settings name, for a prediction or an evaluation.
 
     Raises:
         CheckpointError, ConversionError: the settings name none, or they are missing or damaged.
@@ -158,7 +158,7 @@ def read_weights_to_use(config: TrainingConfig) -> WeightsToUse:
 
 
 def load_weights_to_use(weights: WeightsToUse, names: tuple[str, ...], device: Device) -> None:
-    """Write the weights of a program's parameters into the scope: none may be missing."""
+    """Load the parameters of a program into the scope; none may be missing."""
     source, parameters = weights
     current = {name: checkpoint.read_variable(device.scope, name) for name in names}
     wrong = [line for line in checkpoint.differences(parameters, current) if not line.startswith("unknown: ")]
@@ -169,7 +169,7 @@ def load_weights_to_use(weights: WeightsToUse, names: tuple[str, ...], device: D
 
 
 def _weights_of_nvidia(start: Path) -> Path | None:
-    """The *.pdparams of NVIDIA's phase 1: named itself, by its prefix, or by a folder (of STEPs)."""
+    """The *.pdparams file of NVIDIA's phase 1, named by its path, its prefix, or a folder (of STEPs)."""
     steps = [checkpoint_files.step_directory(start, step) for step in reversed(checkpoint_files.list_steps(start))]
     for place in (start, *steps):
         if any(place.glob("*.pdparams")) or place.with_name(f"{place.stem}.pdparams").is_file():

@@ -1,4 +1,4 @@
-"""The interface between a task and a training run: data, objective, evaluation, figures for the summary."""
+"""The interface between a task and a training run: data, objective, evaluation, summary."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -18,58 +18,58 @@ from program import TrainingProgram
 
 @dataclass(frozen=True)
 class Session:
-    """A rank with weights in its scope."""
+    """A rank's state after loading weights: device, program and progress."""
 
     device: Device
-    program: TrainingProgram | None = None  # None if nothing is trained
-    progress: Progress | None = None  # where the training starts
+    program: TrainingProgram | None = None  # None without training
+    progress: Progress | None = None  # progress at the start
 
 
 class Evaluation:
-    """What a task does on a rank beside training: evaluations, and the work after the last update."""
+    """A task's work on a rank besides training: evaluations, and the work after the last update."""
 
     def facts(self) -> dict[str, Any]:
-        """For the first line of the log."""
+        """Facts for the first line of the log."""
         return {}
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """Metrics after update `step`, their names beginning with `eval_`. Every rank calls it; rank 0 has them."""
+        """Metrics after update `step`, with names that begin with `eval_`. All ranks call it; rank 0 has them."""
         raise NotImplementedError
 
     def finish(self, last_step: int | None) -> dict[str, Any]:
-        """Do the work after the last update (None: nothing was trained). Return figures. The scope has the weights."""
+        """Do the work after the last update (None: nothing was trained) with the current weights; returns figures."""
         return {}
 
     def figures(self) -> dict[str, Any]:
-        """The first figures of the summary."""
+        """First figures of the summary."""
         return {}
 
 
 class Task:
-    """Base of all tasks. Making one opens and checks its data: ValueErrors come before any program is built."""
+    """Base class of tasks. The constructor opens and checks the data: ValueErrors come before programs are built."""
 
     config: TrainingConfig
     objective: Objective
-    fingerprint: str = ""  # of the training data; a checkpoint is resumed only with an equal one
-    num_examples: int | None = None  # of a pass over the training data, for the message where they are others
-    trains: bool = True  # there is training to do
-    evaluates: bool = False  # `Evaluation.evaluate` has anything to evaluate
-    finishes: bool = False  # `Evaluation.finish` has work to do after training
+    fingerprint: str = ""  # of the training data; must be equal to resume a checkpoint
+    num_examples: int | None = None  # examples in an epoch of the training data, for messages
+    trains: bool = True  # whether there is training to do
+    evaluates: bool = False  # whether `Evaluation.evaluate` has data
+    finishes: bool = False  # whether `Evaluation.finish` has work to do
     texts: dict[str, str] = {}  # files to keep in checkpoints, name -> content
-    fitted: dict[str, np.ndarray] = {}  # parameters that evaluations fit, to keep beside the program's own
-    best_metric: BestMetric = NO_METRIC  # decides the best checkpoint and early stopping
-    evaluates_first: bool = False  # given weights are evaluated before the first update
+    fitted: dict[str, np.ndarray] = {}  # parameters that evaluations fit, saved with the program's own
+    best_metric: BestMetric = NO_METRIC  # metric that selects the best checkpoint and decides early stopping
+    evaluates_first: bool = False  # whether initial weights are evaluated before the first update
 
     @classmethod
     def open(cls, config: Any, group: Group) -> "Task":
         return cls(config, group)  # type: ignore[call-arg]
 
     def epochs(self, step: int) -> float | None:
-        """Passes over the training data after update `step`; None: they are not logged."""
+        """Number of epochs after update `step`; None: they are not logged."""
         return None
 
     def batches(self, step: int, packing: Packing | None = None) -> Generator[Any, None, None]:
-        """This rank's global batches from update `step` on."""
+        """Yield this rank's global batches from update `step` on."""
         raise NotImplementedError
 
     def evaluation(self, session: Session) -> Evaluation:

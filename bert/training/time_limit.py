@@ -1,4 +1,4 @@
-"""The time that a leg of a run has left (--finish-in, or a file FINISH), and the updates that fit in it.
+"""The remaining time of a start (--finish-in, or a file FINISH), and the updates that fit in it.
 
 Every rank has a `TimeLimit`. Clocks differ between ranks, so rank 0's numbers are used on all of them.
 """
@@ -19,7 +19,7 @@ SECONDS_TO_EXIT = 0.5  # summary, logs, leaving the group
 
 @dataclass(frozen=True)
 class Pause:
-    """An interruption of the training that takes `seconds` after each `every` updates."""
+    """A regular interruption of training: `seconds` after each `every` updates."""
 
     every: int
     seconds: float
@@ -28,7 +28,7 @@ class Pause:
 def updates_within(
     seconds: float, seconds_per_update: float, step: int, most: int, pauses: Sequence[Pause] = ()
 ) -> int:
-    """The most updates after update `step` that fit in `seconds`, 0 to `most`, with the pauses before the last one."""
+    """Number of updates after `step` that fit in `seconds`, from 0 to `most`, with pauses between them."""
 
     def needed_seconds(updates: int) -> float:
         before_last = max(step, step + updates - 1)
@@ -40,7 +40,7 @@ def updates_within(
 
 
 class TimeLimit:
-    """The deadline of a leg, if it has one, and the measured times of what must fit before it.
+    """The deadline of a start, if any, and measured times of the work that must fit before it.
 
     Args:
         throughput: measures the speed of the updates.
@@ -60,19 +60,19 @@ class TimeLimit:
         return self._deadline is not None
 
     def set_deadline(self, deadline: float, decay_seconds: float) -> None:
-        """End the leg by `deadline`, with the decay in its last `decay_seconds`."""
+        """End the start by `deadline`, with the decay in its last `decay_seconds`."""
         self._deadline, self._decay_seconds = deadline, decay_seconds
 
     def decay_now(self, seconds: float) -> None:
-        """End the leg in `seconds`, all of them for the decay."""
+        """End the start in `seconds`, all of them for the decay."""
         self.set_deadline(self._clock() + seconds, math.inf)
 
     def evaluated(self, seconds: float) -> None:
-        """Take the time of the latest evaluation."""
+        """Record the time of the latest evaluation."""
         self._evaluation_seconds = seconds
 
     def saved(self, times: SaveTimes) -> None:
-        """Take the times of the latest save."""
+        """Record the times of the latest save."""
         in_background = self._run.async_checkpoint
         self._save_seconds = times.wait_seconds + times.copy_seconds
         if not in_background:
@@ -80,29 +80,29 @@ class TimeLimit:
         self._background_seconds = times.write_seconds if in_background else 0.0
 
     def needs_evaluation(self) -> bool:
-        """Whether the time of an evaluation is unknown, though one must fit before the deadline."""
+        """Whether an evaluation must fit before the deadline but none was timed yet."""
         return self.is_set() and self._evaluation_seconds is None
 
     def speed_is_measured(self) -> bool:
-        """Whether enough of the leg's time has passed to trust the speed of its updates; False without a deadline."""
+        """Whether enough time has passed to trust the speed of updates; False without a deadline."""
         if self._deadline is None:
             return False
         return self._clock() - self._leg_start >= SPEED_IS_MEASURED * (self._deadline - self._leg_start)
 
     def seconds_left(self, for_updates: float) -> float:
-        """The time until the leg ends, if its remaining updates take `for_updates`."""
+        """Time until the deadline, if the remaining updates take `for_updates`."""
         if self._deadline is None:
             return for_updates
         return max(0.0, min(for_updates, self._deadline - self._clock()))
 
     def updates_before_decay(self, step: int) -> int | None:
-        """The updates after `step` that fit before the decay must begin; None if unlimited or no speed is known."""
+        """Number of updates after `step` before the decay must begin; None if unlimited or unknown."""
         if self._deadline is None:
             return None
         return self._updates_within(self._deadline - self._clock() - self._decay_seconds, step)
 
     def updates_before_end(self, step: int) -> int | None:
-        """The updates after `step` that fit before the end of the leg; None if unlimited or no speed is known."""
+        """Number of updates after `step` before the deadline; None if unlimited or unknown."""
         if self._deadline is None:
             return None
         last_pause = max(self._evaluation_seconds or 0.0, self._background_seconds)  # both at the same time

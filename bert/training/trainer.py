@@ -1,4 +1,4 @@
-"""The training loop: updates of a program on batches, with logs, guards, evaluations and checkpoints in between."""
+"""The training loop: updates of a program on batches, with logs, guards, evaluations and checkpoints."""
 
 import math
 from collections.abc import Callable, Generator, Mapping
@@ -24,20 +24,20 @@ from program import TrainingProgram
 
 @dataclass(frozen=True)
 class LegOutcome:
-    """The end of a leg, that is one start of a run."""
+    """The result of a leg, which is one start of a run."""
 
     step: int
     finished: bool  # all steps of the stage are done, or early stopping ended it
     interrupted_by: str | None
-    metrics: dict[str, float]  # of the last log line, and of evaluations after it
+    metrics: dict[str, float]  # last log line's metrics, and later evaluations
     totals: Totals
-    evaluations: dict  # figures of the metric that is followed: the best, that of the given weights, early stopping
-    decay: DecayState | None  # of a stable rate, once it has begun
-    warmup_steps: int | None  # where they are not those of the settings
+    evaluations: dict  # figures about the followed metric: best, initial, early stopping
+    decay: DecayState | None  # state of the learning-rate decay; None before it
+    warmup_steps: int | None  # if they differ from the settings
 
 
 class Trainer:
-    """Runs the updates of a leg until its last step or a stop request.
+    """Runs the updates of a start until its last step or a stop request.
 
     Args:
         progress: where the leg starts.
@@ -90,7 +90,7 @@ class Trainer:
         return guards
 
     def run(self, open_batches: Callable[[int], Generator]) -> LegOutcome:
-        """Run the updates up to the last step, or fewer if asked to stop.
+        """Run the updates up to the last step, or until a stop request.
 
         Args:
             open_batches: step -> generator of global batches from there on.
@@ -132,14 +132,14 @@ class Trainer:
 
     @property
     def _last_step(self) -> int:
-        """The last step of this leg, as far as is known."""
+        """Last step of this start, as far as it is known."""
         return min(self._last_of_leg, self._decay.last_step)
 
     def _is_ending(self) -> bool:
         return self._interrupted or self._stopped_early or self._step >= self._last_step
 
     def _is_due_to_log(self) -> bool:
-        """Whether the interval ends here. A save ends it too, as checkpoints lack the interval's sums on the device."""
+        """Whether the interval ends here; also before a save, which lacks the interval's sums on the device."""
         run = self._config.run
         ends = self._is_ending() or self._step == self._warmup_end or self._is_every(run.num_steps_per_checkpoint)
         ends = ends or self._decay.begins_at(self._step)
@@ -163,7 +163,7 @@ class Trainer:
         )
 
     def _update(self, batch) -> None:
-        """All micro-steps of one update, the last of which applies it; or none, if a guard skips the batch."""
+        """Run all micro-steps of an update, the last of which applies it; none if a guard skips the batch."""
         device = self._device
         if any(guard.skips(self._step) for guard in self._guards):
             beat(f"skipping update {self._step + 1}")  # the learning rate stays where it was
@@ -182,14 +182,14 @@ class Trainer:
         self._interrupted = self._stop_on_any_rank.after(self._step, will_sync=self._is_due_to_log())
 
     def _draw_dropout(self, micro_step: int, feed: Mapping[str, Any]) -> None:
-        """Draw the dropout masks of a micro-step by its own key, so that a resumed run draws the same masks."""
+        """Draw the dropout masks of a micro-step from its own key, so that a resumed run repeats them."""
         beat(f"micro-step {micro_step + 1} of update {self._step + 1}")
         device = self._device
         key = stream_key(self._config.run.seed, "dropout", self._step, micro_step, device.group.rank)
         self._program.dropout.draw(device.scope, device.place, feed, key)
 
     def _end_interval(self) -> bool:
-        """Log the updates since the last log line -> whether a guard rolled the run back."""
+        """Log the updates since the last log line; returns whether a guard rolled the run back."""
         beat(f"waiting for update {self._step}")
         batch_size = self._batch_schedule.batch_size(self._step - 1)
         metrics, loss_sum, micro_steps = collect(self._program, self._device, self._throughput, batch_size)
@@ -225,7 +225,7 @@ class Trainer:
         self._log_saves()
 
     def _begin_decay_if_due(self) -> None:
-        """Begin the decay and save: this checkpoint is kept, as a longer run continues from it."""
+        """Begin the decay and save; the checkpoint is kept, because a longer run continues from it."""
         if self._is_ending() or not self._decay.begins_at(self._step):
             return
         if self._decay.needs_evaluation():
@@ -235,7 +235,7 @@ class Trainer:
             self._save()
 
     def _run_evaluation(self) -> bool:
-        """Add metrics of the held-out data, if there is any, to the last log line. Return whether to save now.
+        """Evaluate held-out data, if any, and log the metrics; returns whether to save now.
 
         Rank 0, which has the metrics, decides for all.
         """
@@ -279,5 +279,5 @@ class Trainer:
             self._log.event("checkpoint", times.step, self._epoch, costs)
 
     def _totals(self) -> Totals:
-        """Every rank must call it."""
+        """Totals of the run over all ranks. Every rank must call it."""
         return self._throughput.totals(self._device.collective, self._device.group.world_size)

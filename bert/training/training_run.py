@@ -1,4 +1,4 @@
-"""Runs any task: builds its program, loads weights, trains with evaluations and checkpoints, writes the summary.
+"""Runs any task: builds its program, loads weights, trains, evaluates, saves, and writes the summary.
 
 Pre-training and every fine-tuning task supply a `bert.training.task.Task`.
 """
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 def run(config: Any, open_task: Callable[[Any, Group], Task]) -> int:
-    """Train, evaluate or predict as the settings ask; returns 0, or INTERRUPTED if the run was stopped and saved.
+    """Train, evaluate or predict by the settings; returns 0, or INTERRUPTED if the run was stopped and saved.
 
     Args:
         open_task: (settings, ranks) -> the task, its data opened and checked.
@@ -111,7 +111,7 @@ def _train(
 def _end(
     task: Task, evaluation: Evaluation, outcome: LegOutcome, figures: dict[str, Any], log: Log, stop: StopRequest
 ) -> int:
-    """The end of a leg: the summary, and the task's work after the last update -> exit code."""
+    """End a start: write the summary and do the task's last work; returns the exit code."""
     is_last_leg = not outcome.interrupted_by and (outcome.finished or task.config.run.benchmark)
     if task.finishes:
         log.write_summary(figures)  # in case that the rest fails
@@ -158,7 +158,7 @@ def build(config: TrainingConfig, objective: Objective, group: Group) -> tuple[T
 
 
 def summary(config: TrainingConfig, outcome: LegOutcome, device: Device, program: TrainingProgram) -> dict[str, Any]:
-    """The figures of a training by the names that users see. Throughputs count all ranks, without saves."""
+    """Figures of a training under the names that users see. Throughputs count all ranks, without saves."""
     totals, metrics = outcome.totals, outcome.metrics
     if "loss" not in metrics:  # a leg without updates, of a run that was stopped before its summary or is repeated
         logged = read_metrics(config.log_dir() / METRICS_FILE, [])[0]
@@ -189,7 +189,7 @@ def summary(config: TrainingConfig, outcome: LegOutcome, device: Device, program
 
 
 def _open_log(task: Task, messages: Messages, stack: contextlib.ExitStack) -> Log:
-    """Rank 0's log; while it trains, the folder of its checkpoints is locked."""
+    """Context manager: rank 0's log. While a run trains, the folder of its checkpoints is locked."""
     config = task.config
     if task.trains:
         stack.enter_context(checkpoint_files.run_lock(config.checkpoint_dir()))
@@ -210,7 +210,7 @@ def _open_log(task: Task, messages: Messages, stack: contextlib.ExitStack) -> Lo
 
 
 def last_step_of_leg(config: TrainingConfig, step: int) -> int:
-    """The last step of a leg that begins after `step`. Refuses a benchmark that would measure nothing."""
+    """Last step of a start that begins after `step`. Refuses a benchmark without measured updates."""
     run = config.run
     if run.benchmark:
         config.check_benchmark(step)

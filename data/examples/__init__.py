@@ -1,4 +1,4 @@
-"""Small texts for the quickstarts: documentation found on this machine, and sets written for this project.
+"""Small texts for the quickstarts: documentation found on this machine, and examples written for this project.
 
 Downloads do not belong here; a quickstart needs no network.
 """

@@ -52,14 +52,14 @@ _MAN_FOLDER = re.compile(r"man[1-9]\w*")  # of English pages; translations are i
 
 
 class DocumentationFile(NamedTuple):
-    """A file, one of SOURCES, and the id of its document: the name of a module, otherwise the path."""
+    """A documentation file, its source (one of SOURCES), and the id of its document."""
 
     path: Path
     source: str
     id: str
 
     def place(self) -> str:
-        """The random but fixed place of a file in the order of reading, as not all files may be read."""
+        """Pseudo-random position of a file in the reading order, because not all files may be read."""
         hashed = int.from_bytes(hashlib.sha256(self.id.encode()).digest()[:8], "big")
         return f"{hashed:064b}"[::-1]
 
@@ -73,12 +73,12 @@ class Document:
     paragraphs: tuple[str, ...]
 
     def line(self) -> str:
-        """LDDL's line: the id, then the text."""
+        """The document as a line in LDDL's layout: the id, then the text."""
         return " ".join((self.id, *self.paragraphs)) + "\n"
 
 
 def source_of(path: Path) -> str | None:
-    """The source that a file belongs to; None if it is not read."""
+    """The source of a file; None for files that are not read."""
     if path.suffix == ".py":
         return "docstrings"
     if "man" in path.parts and _MAN_PAGE.fullmatch(path.name):
@@ -90,7 +90,7 @@ def source_of(path: Path) -> str | None:
 
 
 def documentation_files(roots: Iterable[Path], sources: Collection[str] = SOURCES) -> Iterator[DocumentationFile]:
-    """All documentation below the roots without tests, each file once, in the order of the names."""
+    """All documentation below the roots except tests, each file once, sorted by name."""
     listed: set[Path] = set()
     for root in roots:
         for folder, folders, files in os.walk(root):
@@ -119,7 +119,7 @@ def texts_of(path: Path, source: str) -> list[str]:
 
 
 def documents_of(file: DocumentationFile) -> list[Document]:
-    """The prose of a file; of pydoc_data/topics.py, a dict of the chapters of the language reference, one each."""
+    """The prose of a file as documents; each chapter in pydoc_data/topics.py is one."""
     if file.path.parts[-2:] == ("pydoc_data", "topics.py"):
         literal = next(node.value for node in ast.parse(file.path.read_bytes()).body if isinstance(node, ast.Assign))
         texts = {f"{file.id}.{name}": [text] for name, text in sorted(ast.literal_eval(literal).items())}
@@ -168,7 +168,7 @@ def _sentences(paragraph: str) -> list[str]:
 
 
 def limited(documents: Iterable[Document], max_bytes: float) -> Iterator[Document]:
-    """The first documents, up to max_bytes."""
+    """The first documents, at most max_bytes in all."""
     size = 0
     for document in documents:
         size += len(document.line().encode())
@@ -178,7 +178,7 @@ def limited(documents: Iterable[Document], max_bytes: float) -> Iterator[Documen
 
 
 def default_roots(sources: Collection[str] = SOURCES) -> list[Path]:
-    """Folders with documentation: this interpreter's, and for more than docstrings the system's."""
+    """Folders with documentation: this interpreter's and, if manuals are wanted too, the system's."""
     paths = sysconfig.get_paths()
     folders = [paths["purelib"], paths["platlib"], paths["stdlib"]]
     if set(sources) != {"docstrings"}:
@@ -195,7 +195,7 @@ def build(
     held_out_fraction: float | None = None,
     num_workers: int = 1,
 ) -> dict[str, Any]:
-    """Write the corpus below `output`; returns what was found, kept and dropped (also in output/report.json).
+    """Write the corpus below `output`; returns counts of texts that were found, kept and dropped (output/report.json).
 
     Args:
         max_megabytes: above 0; held_out_fraction: between 0 and 1.
@@ -236,7 +236,7 @@ def build(
 
 
 def _import(output: Path, held_out_fraction: float) -> dict[str, Any]:
-    """Import documents.jsonl from the start, and return the sizes of both parts."""
+    """Import documents.jsonl from the start; returns the sizes of both parts."""
     from data.text.held_out_split import PARTS
     from data.text.import_settings import ImportSettings
     from data.text.importing import import_files  # here: it loads Arrow
@@ -248,7 +248,7 @@ def _import(output: Path, held_out_fraction: float) -> dict[str, Any]:
 
 
 def summary(report: Mapping[str, Any]) -> str:
-    """A report of `build`: a line for each part, and one for the sources."""
+    """Lines about the result of `build`: one for each part, and one for the sources."""
     lines = [
         f"{part}: {facts['documents']:,} documents, {megabytes(facts['bytes'])}"
         for part, facts in report["parts"].items()

@@ -1,4 +1,4 @@
-"""The texts of docstrings and manual pages, and their English prose: no code, tables, fields or marks of markup."""
+"""Extracts English prose from docstrings and manual pages: no code, tables, fields or markup."""
 
 import ast
 import inspect
@@ -30,7 +30,7 @@ _MIN_CHARACTERS, _MIN_WORDS = 40, 7
 
 
 def docstrings_of(code: bytes) -> list[str]:
-    """The docstrings of a module, its classes and its functions in order; [] if it does not parse."""
+    """Docstrings of a module, its classes and its functions, in order; [] if it does not parse."""
     if b'"""' not in code and b"'''" not in code:
         return []
     try:
@@ -52,7 +52,7 @@ def docstrings_of(code: bytes) -> list[str]:
 
 
 def without_roff(text: str) -> str:
-    """A man page's text: requests that carry words give them, others separate paragraphs."""
+    """The text of a manual page: requests with words are replaced by them, others separate paragraphs."""
     lines = []
     for line in text.splitlines():
         if line.startswith((".", "'")):
@@ -63,14 +63,14 @@ def without_roff(text: str) -> str:
 
 
 def clean_markup(text: str) -> str:
-    """One line of text without reStructuredText or Markdown marks; the marked words stay."""
+    """A line without the marks of reStructuredText and Markdown; marked words stay."""
     for pattern, rest in _MARKUP:
         text = pattern.sub(rest, text)
     return " ".join(text.split())
 
 
 def is_prose(paragraph: str) -> bool:
-    """Whether a line of text reads as English prose: the form of sentences, many common words, few signs of code."""
+    """Whether a line is English prose: form of a sentence, many common words, few signs of code."""
     words = _WORD.findall(paragraph)
     if len(paragraph) < _MIN_CHARACTERS or len(words) < _MIN_WORDS:
         return False
@@ -86,7 +86,7 @@ def is_prose(paragraph: str) -> bool:
 
 
 def _paragraphs(text: str) -> list[list[str]]:
-    """Groups of lines: blank lines, bullets and changes to a deeper indentation separate them."""
+    """Group lines to paragraphs at blank lines, bullets and deeper indentation."""
     groups: list[list[str]] = [[]]
     for line in text.splitlines():
         if not line.strip():
@@ -99,7 +99,7 @@ def _paragraphs(text: str) -> list[list[str]]:
 
 
 def prose_of(docstring: str) -> list[str]:
-    """The prose paragraphs of a docstring, each on one line, in order."""
+    """Prose paragraphs of a docstring in order, each on one line."""
     prose = []
     code_follows = False
     for lines in _paragraphs(inspect.cleandoc(docstring.replace("\x00", ""))):

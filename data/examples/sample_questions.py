@@ -1,4 +1,4 @@
-"""Write a small set of questions about texts of this project, in SQuAD 2.0's form, split in training and held-out.
+"""Write a small set of questions about texts of this project in SQuAD 2.0's format, split into training and held out.
 
 It makes D/train.json and D/held_out.json from data/examples/sample_questions.txt, and D/train-answerable.json and
 D/held_out-answerable.json without unanswerable questions, as in SQuAD 1.1. The split is by paragraph: no held-out

@@ -1,4 +1,4 @@
-"""Downloads: resumed, verified, under their final name only when complete; published models by name.
+"""Downloads: resumed, verified, and visible under their final name only when complete; published models by name.
 
 `transfer` does not depend on what is downloaded.
 """

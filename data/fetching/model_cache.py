@@ -1,5 +1,4 @@
-"""Published models by name, from the Hugging Face hub or PaddleNLP's server to a cache: fetched once, verified at every
-use.
+"""Downloads published models by name to a cache: fetched once, verified at every use.
 
 huggingface_hub has the hub's models in its own cache, or in $BERT_CACHE/hub if BERT_CACHE is set. It names a file by
 its sha256 or git's sha1, which verifies it here: version 0.25 compares sizes alone. It reads HF_ENDPOINT (a mirror),
@@ -53,8 +52,7 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 
 
 def fetch_model(model: ModelName, *, weights: bool = True) -> Path:
-    """The folder with a model's files (without `weights` the small ones alone), verified; what is in a cache is not
-    fetched again."""
+    """The verified folder of a model's files (only small ones without `weights`); cached files are reused."""
     folder = cached_model(model, weights)
     if folder is None:
         if constants.HF_HUB_OFFLINE:
@@ -70,7 +68,7 @@ def fetch_model(model: ModelName, *, weights: bool = True) -> Path:
 
 
 def cached_model(model: ModelName, weights: bool = True) -> Path | None:
-    """The folder of a cache that has all files of a model; no hub is asked."""
+    """The cache folder that has all files of a model, found without asking a hub."""
     folders = [_own_folder(model)]
     if not model.is_paddlenlp:
         repositories = (model.repository, model.name) if model.owner == GOOGLE else (model.repository,)
@@ -100,7 +98,7 @@ def _cache_of(model: ModelName) -> Path:
 
 
 def _checksums(folder: Path) -> dict[str, str]:
-    """File name -> checksum, as they were at the first download; empty without a list."""
+    """Checksums of files at their first download, name -> checksum; empty without a list."""
     try:
         return {name: str(file["checksum"]) for name, file in read_json(folder / LISTING_FILE).get("files", {}).items()}
     except (KeyError, TypeError, AttributeError):
@@ -118,7 +116,7 @@ def _is_complete(folder: Path, weights: bool) -> bool:
 
 
 def used_names(available: Collection[str], source: str, weights: bool = True) -> list[str]:
-    """The files to use: description, vocabulary, settings of the tokenizer; then weights in the best format.
+    """Names of the files to use: description, vocabulary, tokenizer settings, then weights in the best format.
 
     Raises:
         DownloadError: one of them is not there.
@@ -142,7 +140,7 @@ def used_names(available: Collection[str], source: str, weights: bool = True) ->
 
 
 def _verify(path: Path, checksum: str | None = None) -> None:
-    """Compare a file with a checksum, by default the name of huggingface_hub's file."""
+    """Verify a file against a checksum, by default the one in the name of huggingface_hub's file."""
     status, blob = path.stat(), path.resolve()
     if checksum is None and path.is_symlink() and re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", blob.name):
         checksum = f"{'sha256' if len(blob.name) == 64 else 'git-sha1'}:{blob.name}"
@@ -155,12 +153,12 @@ def _verify(path: Path, checksum: str | None = None) -> None:
 
 @cache
 def _is_sound(path: Path, checksum: str, num_bytes: int, mtime_ns: int) -> bool:
-    """Whether a file has its checksum, computed once in a process as long as its size and time are the same."""
+    """Whether a file has its checksum; cached in this process while its size and time are the same."""
     return has_checksum(path, checksum)
 
 
 def _check_description(path: Path, model: ModelName) -> None:
-    """Refuse another network than BERT, before its weights are fetched."""
+    """Refuse a network other than BERT before its weights are fetched."""
     try:
         kind = json_of(path.read_bytes()).get("model_type", "bert")
     except (ValueError, AttributeError) as error:
@@ -260,7 +258,7 @@ def _download(model: ModelName, page: str, name: str, revision: str, commit: str
 
 @contextmanager
 def _explained(model: ModelName, page: str) -> Iterator[None]:
-    """Errors of huggingface_hub as one line with the remedy."""
+    """Context manager: errors of huggingface_hub become one line with the remedy."""
     hub, revision = constants.ENDPOINT, revision_of(model)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Names of published models: what a name means, and what of it is pinned.
+"""Parses names of published models, and knows the pinned commits and checksums.
 
     bert-base-uncased, bert-large-cased ...   Google's models, on the Hugging Face hub as google-bert/NAME
     OWNER/NAME, OWNER/NAME@REVISION           any other model of that hub
@@ -40,7 +40,7 @@ _MAIN = "main"
 
 @dataclass(frozen=True)
 class ModelName:
-    owner: str  # on the Hugging Face hub; "paddlenlp" for a model of PaddleNLP
+    owner: str  # on the Hugging Face hub; "paddlenlp" for PaddleNLP's server
     name: str
     revision: str | None = None  # a branch, tag or commit; None: the pinned commit, or the newest
 
@@ -58,7 +58,7 @@ class ModelName:
 
 @dataclass(frozen=True)
 class Pin:
-    """What is known of a model for certain: its commit, and (sha256, bytes) of some of its files."""
+    """Pinned facts about a model: its commit, and (sha256, bytes) of some files."""
 
     revision: str
     files: dict[str, tuple[str, int]]
@@ -68,7 +68,7 @@ _PINS = TypeAdapter(dict[str, Pin])
 
 
 def parse_name(text: str) -> ModelName | None:
-    """The model that a name means; None if it cannot be one. A name without an owner must be a known one."""
+    """The model that a name stands for; None if it cannot be one. Only known names may lack an owner."""
     if (name := text.removeprefix("paddlenlp/")) in PADDLENLP and (name != text or text not in _OF_GOOGLE):
         return ModelName("paddlenlp", name)
     match = _NAME.fullmatch(text)
@@ -79,19 +79,19 @@ def parse_name(text: str) -> ModelName | None:
 
 
 def known_names() -> list[str]:
-    """The names that are known without asking a hub, sorted."""
+    """Sorted names that are known without asking a hub."""
     pinned = (name.removeprefix(f"{GOOGLE}/") for name in _pins())
     return sorted({*_OF_GOOGLE, *PADDLENLP, *pinned})
 
 
 def pin_of(name: ModelName) -> Pin | None:
-    """The pin of a model; None without one, or if the name has another revision."""
+    """Pinned facts about a model; None without a pin, or if the name asks for another revision."""
     pin = _pins().get(name.repository)
     return pin if pin and name.revision in (None, _MAIN, pin.revision) else None
 
 
 def revision_of(name: ModelName) -> str:
-    """The revision to ask for: as named, else the pinned one, else the newest."""
+    """The revision to request: as named, otherwise the pinned one, otherwise the newest."""
     pin = pin_of(name)
     return pin.revision if pin else name.revision or _MAIN
 
@@ -106,7 +106,7 @@ _ENDPOINT = "https://bj.bcebos.com/paddlenlp"
 
 @dataclass(frozen=True)
 class PaddleNlpModel:
-    """A model in paddlenlp_models.json: paths of its files on the server, and its sizes."""
+    """A model in paddlenlp_models.json: paths of its files on the server, and sizes."""
 
     weights: str
     vocabulary: str
@@ -114,12 +114,12 @@ class PaddleNlpModel:
     do_lower_case: bool
 
     def addresses(self) -> dict[str, str]:
-        """File name -> URL."""
+        """URLs of the files, by name."""
         endpoint = os.environ.get("PPNLP_ENDPOINT", _ENDPOINT).rstrip("/").removesuffix("/paddlenlp")
         return {"model_state.pdparams": f"{endpoint}/{self.weights}", "vocab.txt": f"{endpoint}/{self.vocabulary}"}
 
     def texts(self) -> dict[str, str]:
-        """Files that the server does not have: file name -> content."""
+        """Content of files that the server lacks, by name."""
         names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
         config: dict[str, Any] = {"model_type": "bert", "architectures": ["BertForPretraining"]}
         config |= dict(zip(names, self.sizes, strict=True))

@@ -1,5 +1,4 @@
-"""Downloads one file over HTTP: resumed after dropped connections and killed processes, verified, under its final name
-only when it is complete.
+"""Downloads a file over HTTP: resumed after failures, verified, and named only when complete.
 
 What libraries lack is here: asking for the rest of a partial file, `.NAME.part`, which Wikipedia's dumps need, because
 their mirrors drop long transfers; several addresses; locks; refusing wrong answers.
@@ -36,11 +35,11 @@ logging.getLogger("urllib3").setLevel(logging.ERROR)  # its warnings of further 
 
 
 class DownloadError(ValueError):
-    """A file could not be downloaded; the message gives the reason and the remedy."""
+    """A download failed; the message gives the reason and the remedy."""
 
 
 class HttpsSession(requests.Session):
-    """Repeats requests that fail for a while, and follows no redirection from https to anything else."""
+    """HTTP session that retries failed requests for a while, and follows redirections from https only to https."""
 
     def __init__(self, attempts: int = 3) -> None:
         super().__init__()
@@ -68,7 +67,7 @@ class HttpsSession(requests.Session):
 
 
 def fetch(target: Path, urls: Sequence[str], checksum: str | None = None, num_bytes: int | None = None) -> Path:
-    """Download a file from the first of several addresses that has it, unless it is there already; returns its path.
+    """Download a file from the first address that has it, unless it exists; returns its path.
 
     Args:
         checksum: "sha256:...", sha1 or md5; with it a partial file is resumed, and the file is verified, also if it is
@@ -111,7 +110,7 @@ def _download(target: Path, urls: Sequence[str], checksum: str | None, num_bytes
 
 
 def _complete(url: str, part: Path, num_bytes: int | None, resumes: bool) -> None:
-    """Receive what a partial file lacks, or all where nothing would verify that the parts belong together."""
+    """Download the missing part of a partial file, or all of it if the parts could not be verified."""
     failures = most = 0
     with HttpsSession(ATTEMPTS) as session:
         while problem := _receive(session, url, part, num_bytes, resumes):
@@ -126,7 +125,7 @@ def _complete(url: str, part: Path, num_bytes: int | None, resumes: bool) -> Non
 
 
 def _receive(session: requests.Session, url: str, part: Path, num_bytes: int | None, resumes: bool) -> str:
-    """Ask for what is missing once; returns why it is not complete, or ""."""
+    """Request the missing bytes once; returns the reason if the file is still incomplete, otherwise ""."""
     size = part.stat().st_size if resumes and part.exists() else 0
     headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={size}-"} if size else {})}
     with session.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as response:
@@ -159,7 +158,7 @@ def _receive(session: requests.Session, url: str, part: Path, num_bytes: int | N
 
 
 def _check_room(folder: Path, num_bytes: int) -> None:
-    """Raises OSError, as a disk that is full, before it is."""
+    """Raise the OSError of a full disk before the disk is full."""
     room = max(0, shutil.disk_usage(folder).free - _SPARE_BYTES)
     if num_bytes > room:
         problem = f"{megabytes(num_bytes)} are missing, and the disk has room for {megabytes(room)}"
@@ -176,7 +175,7 @@ def _check_answer(response: requests.Response) -> None:
 
 
 def check_checksum(checksum: str) -> tuple[str, str]:
-    """("sha256", hexadecimal digits) of "sha256:..."; ValueError if it is not of that form."""
+    """Split "sha256:..." into ("sha256", hexadecimal digits); ValueError for another form."""
     algorithm, _, digits = checksum.partition(":")
     if len(digits) != _DIGESTS.get(algorithm) or not re.fullmatch("[0-9a-f]+", digits):
         raise ValueError(
@@ -187,7 +186,7 @@ def check_checksum(checksum: str) -> tuple[str, str]:
 
 
 def has_checksum(path: Path, checksum: str) -> bool:
-    """Whether a file has a checksum as "sha256:..."; "git-sha1" is git's hash of a file with this content."""
+    """Whether a file has a checksum such as "sha256:..."; "git-sha1" is git's hash of its content."""
     algorithm, digits = check_checksum(checksum)
     digest = hashlib.new(algorithm.removeprefix("git-"))
     if algorithm == "git-sha1":
@@ -197,6 +196,6 @@ def has_checksum(path: Path, checksum: str) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """The reason of a failed connection without the objects that requests and urllib3 print around it."""
+    """The reason of a failed connection, without the object texts of requests and urllib3."""
     reason = getattr(error.args[0], "reason", None) if error.args else None
     return str(reason).rpartition("): ")[2] if reason else str(error)

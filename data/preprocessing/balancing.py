@@ -1,4 +1,4 @@
-"""Divides shards into files of equal numbers of samples, and rewrites folders of shards as a whole."""
+"""Rewrites folders of shards with equal numbers of samples in all files."""
 
 import sys
 from collections import defaultdict
@@ -39,7 +39,7 @@ from data.preprocessing.pipeline import Piece, cut
 
 
 def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snappy") -> Manifest:
-    """Write the shards and their manifest; num_shards is at least 1. Raises FileNotFoundError: no shards in indir."""
+    """Write balanced shards and their manifest; num_shards is at least 1. FileNotFoundError without shards in indir."""
     source = read_manifest(indir)
     bins = _list_parts(indir, source, num_shards)
     bins = {bin_id: parts for bin_id, parts in bins.items() if any(part.num_samples for part in parts)}
@@ -66,7 +66,7 @@ def _in_bin(table: pa.Table, bin_id: int | None) -> pa.Table:
 
 
 def rewrite(indir: Path, outdir: Path, make: Callable[[], Manifest]) -> None:
-    """Run a command that makes the shards of `outdir` from the shards of `indir`, with its locks and its output."""
+    """Run a command that makes the shards in `outdir` from those in `indir`, with locks and printed results."""
     with command(outdir):
         if outdir.exists() and not outdir.is_dir():
             raise ValueError(f"{outdir}: is a file; balanced shards go to a separate, empty directory: name another")
@@ -85,7 +85,7 @@ def write_shards(
     shards: Iterable[tuple[str, int | None, Callable[[Path], int]]],
     manifest_of: Callable[[dict[str, ShardRecord]], Manifest],
 ) -> Manifest:
-    """Write the shards, and the manifest of their records; the files of a stopped run are removed.
+    """Write the shards, and the manifest of their records; files of a stopped run are removed.
 
     Args:
         shards: name, bin, and a function that writes a file and returns the number of its samples.
@@ -109,7 +109,7 @@ def write_shards(
 
 
 def _manifest(source: Manifest | None, shards: dict[str, ShardRecord], settings: dict) -> Manifest:
-    """The input's manifest, if there is one, with the changes by balancing."""
+    """The input's manifest, if there is one, adapted to the balanced shards."""
     counts = {"samples": sum(record.num_samples for record in shards.values()), **shard_totals(shards)}
     if source is None:
         return Manifest(shards, None, settings, counts)
@@ -118,7 +118,7 @@ def _manifest(source: Manifest | None, shards: dict[str, ShardRecord], settings:
 
 
 def _list_parts(indir: Path, source: Manifest | None, num_shards: int) -> dict[int | None, list[Shard]]:
-    """The files of each bin (None without bins), by number.
+    """Files of each bin (None without bins), by number.
 
     They are checked by the loader's rules, as nobody could notice a missing or duplicate file in the output.
     """

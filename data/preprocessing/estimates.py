@@ -41,7 +41,7 @@ class Estimate(NamedTuple):
 
 
 def estimates(arguments: argparse.Namespace, dump_bytes: float, text_bytes: float) -> Iterator[Estimate]:
-    """Of each step that takes long, by the command line and the size of the dump.
+    """Estimates for each long step, from the command line and the size of the dump.
 
     Args:
         text_bytes: of the articles that are there already; 0: they come from the dump.
@@ -68,12 +68,12 @@ def own_text_seconds(num_bytes: int, copies: int, cores: int, reading_seconds: f
 
 
 def own_text_bytes(num_bytes: int, copies: int) -> float:
-    """The imported text and its shards."""
+    """Disk space of the imported text and its shards, in bytes."""
     return num_bytes * (IMPORTED_BYTES + SHARD_BYTES * copies)
 
 
 def report(rows: list[Estimate], folder: Path, processes: int) -> str:
-    """The rows and their sum as text, compared with the free space."""
+    """Table of the estimates with their sum, compared with the free space."""
     lines = [str(row) for row in rows]
     waiting = PEAK * max((row.num_bytes for row in rows if row.what.startswith("shards")), default=0.0)
     if waiting:

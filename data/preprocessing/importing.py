@@ -1,4 +1,4 @@
-"""Writes the samples of shards of any format into shards of another one."""
+"""Converts the samples of shards in any format to shards in another one."""
 
 from functools import lru_cache, partial
 from pathlib import Path
@@ -23,7 +23,7 @@ _OF_FILES = ("num_shards", "compression", "bin_size")  # settings of the files t
 def import_shards(
     source: ShardDirectory, outdir: Path, output_format: str, num_shards: int | None, max_predictions: int
 ) -> Manifest:
-    """Write the samples of all shards, in order, into `num_shards` of equal size (default: as many as there are)."""
+    """Write the samples of all shards, in order, into `num_shards` of equal size (default: the same number)."""
     counts = [shard.num_samples for shard in source.shards]
     plans = cut(counts, num_shards or len(counts))
     if sum(counts) < len(plans):

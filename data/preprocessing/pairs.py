@@ -1,4 +1,4 @@
-"""Next-sentence pairs (Devlin et al., 2019), for all documents of a block at once.
+"""Makes next-sentence pairs (Devlin et al., 2019), for all documents of a block at once.
 
 The published procedure walks through a document: it collects sentences up to a target length and ends A after a random
 number of them. B is the rest of these sentences or, in half of the cases, text of another document; the rest then
@@ -22,7 +22,7 @@ from data.text.sentences import TokenizedDocuments
 
 @dataclass(frozen=True)
 class Spans:
-    """n pairs as ranges [start, stop) of a block's tokens: A is the first, B the second.
+    """Pairs A and B as ranges [start, stop) of a block's tokens.
 
     A sample whose B is empty is the single sequence [CLS] A [SEP].
     """
@@ -37,14 +37,14 @@ class Spans:
         return Spans(*(values[rows] for values in vars(self).values()))
 
     def lengths(self) -> np.ndarray:
-        """int64 [n]: num_tokens of each pair, special ones counted."""
+        """Number of tokens of each pair with special tokens, int64 [n]."""
         return self.first_stop - self.first_start + 2 + lengths_with_end(self.second_stop - self.second_start)
 
 
 def spans_to_table(
     token_ids: np.ndarray, spans: Spans, vocabulary: Vocabulary, continues: np.ndarray | None = None
 ) -> SampleTable:
-    """The sample table of pairs from the tokens of their block; `continues` as of TokenizedDocuments."""
+    """Sample table of pairs, from the tokens of their block; `continues` as in TokenizedDocuments."""
     first, second = spans.first_stop - spans.first_start, spans.second_stop - spans.second_start
 
     def joined(values: np.ndarray, cls_value: int, sep_value: int) -> tuple[np.ndarray, np.ndarray]:
@@ -63,7 +63,7 @@ _FEWEST_TOKENS = 8  # of a sequence: the ends of a block's text may be shorter, 
 def pack_documents(
     documents: TokenizedDocuments, settings: PairSettings, block: int, sep_id: int, counts: Counter
 ) -> tuple[TokenizedDocuments, Spans]:
-    """The block's tokens with a [SEP] after each document, and its sequences in random order; B of a span is empty."""
+    """Sequences in random order from the block's tokens, with a [SEP] after each document; B is empty."""
     ends, continues = documents.sentence_offsets[documents.document_offsets[1:]], documents.continues
     tokens = np.insert(documents.token_ids, ends, sep_id)
     continues = None if continues is None else np.insert(continues, ends, False)
@@ -83,7 +83,7 @@ def pack_documents(
 
 
 def _piece_edges(num_tokens: int, settings: PairSettings, block: int, number: int) -> np.ndarray:
-    """Edges of one repetition's pieces: the first has a random length, except in the first repetition.
+    """Edges of the pieces in one repetition: the first piece has a random length, except in the first repetition.
 
     `short_seq_prob` of the others have a random length too.
     """
@@ -106,7 +106,7 @@ def _piece_edges(num_tokens: int, settings: PairSettings, block: int, number: in
 def pack_separately(
     documents: TokenizedDocuments, settings: PairSettings, block: int, vocabulary: Vocabulary, counts: Counter
 ) -> tuple[TokenizedDocuments, Spans]:
-    """Sequences of whole documents, each with its own [CLS] and [SEP], and of parts of documents too long for one.
+    """Sequences of whole documents, each with its own [CLS] and [SEP]; long documents are divided.
 
     The longest come first, each into the fullest sequence that has room for it (best-fit decreasing).
     """
@@ -130,7 +130,7 @@ def pack_separately(
 
 
 def _document_parts(documents: TokenizedDocuments, settings: PairSettings, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the documents begin and end, cut to a sequence's length; a repetition cuts long ones at other places."""
+    """Start and end of documents, divided to fit a sequence, at other places in each repetition."""
     room = settings.target_seq_length - SPECIAL_TOKENS
     edges = documents.sentence_offsets[documents.document_offsets]
     begin, end = edges[:-1], edges[1:]
@@ -149,7 +149,7 @@ def _document_parts(documents: TokenizedDocuments, settings: PairSettings, block
 
 @compiled
 def _best_fit(sizes: np.ndarray, capacity: int, sequence_of: np.ndarray) -> int:
-    """Fill in the sequence of each part; returns the number of sequences. Those of equal room are a linked list."""
+    """Assign each part to a sequence by best fit; returns the number of sequences."""
     newest, before = np.full(capacity + 1, -1), np.full(len(sizes), -1)
     number = 0
     for place in range(len(sizes)):
@@ -193,12 +193,12 @@ class _Chunks(NamedTuple):
     is_random_next: np.ndarray
 
     def is_single(self) -> np.ndarray:
-        """bool [n]: whether the chunk has one sentence, so that B must come from another document."""
+        """Whether a chunk has one sentence, so that B must come from another document: bool [n]."""
         return self.stop - self.start == 1
 
 
 def draw_pairs(documents: TokenizedDocuments, settings: PairSettings, block: int, counts: Counter) -> Spans:
-    """The pairs of a block, in random order."""
+    """The sentence pairs of a block, in random order."""
     documents = _with_parts(documents, counts)
     keys = [stream_key(settings.seed, "pairs", block, number) for number in range(settings.duplicate_factor)]
     share = _share_of_random_next(documents, settings, keys[0], counts)
@@ -212,7 +212,7 @@ def draw_pairs(documents: TokenizedDocuments, settings: PairSettings, block: int
 
 
 def _with_parts(documents: TokenizedDocuments, counts: Counter) -> TokenizedDocuments:
-    """The documents. A document that nearly fills the block is cut; its parts give each other random next sentences."""
+    """Divide a document that nearly fills the block, so that its parts can be each other's random next sentences."""
     bounds = documents.document_offsets
     sizes = np.diff(bounds)
     longest = int(sizes.max(initial=0))
@@ -228,7 +228,7 @@ def _with_parts(documents: TokenizedDocuments, counts: Counter) -> TokenizedDocu
 def _share_of_random_next(
     documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, counts: Counter
 ) -> float:
-    """The share of the chunks of several sentences that get a random next sentence, so that half of all samples do.
+    """Probability of a random next sentence for longer chunks, so that half of all samples have one.
 
     Chunks of one sentence always get one. Their number depends slightly on the share, so the first walk is repeated a
     few times with the share corrected. If they are more than half of all, no other chunk gets a random next sentence.
@@ -246,7 +246,7 @@ def _share_of_random_next(
 
 
 def _chunks(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, share: float) -> _Chunks:
-    """The chunks of one walk through the documents. The arguments are those of `_walk`."""
+    """The chunks of one walk through the documents; arguments as in `_walk`."""
     tokens = documents.sentence_offsets
     room = len(tokens) - 1
     chunks = _Chunks(*(np.empty(room, np.bool_ if name == "is_random_next" else np.int64) for name in _Chunks._fields))
@@ -265,7 +265,7 @@ def _walk(
     short_seq_prob: float,
     chunks: _Chunks,
 ) -> int:
-    """Fill in the chunks; returns their number. The first sentence's position decides a chunk's random numbers.
+    """Fill in the chunks; returns their number. Random numbers depend on the chunk's first sentence.
 
     `share` of the chunks with several sentences get a random next sentence.
     """
@@ -320,7 +320,7 @@ def _round(
 def _truncated(
     spans: Spans, max_tokens: int, random_first: np.ndarray, random_second: np.ndarray, counts: Counter
 ) -> Spans:
-    """Shorten the longer of A and B until both fit; tokens are removed from its two ends in random shares."""
+    """Shorten the longer of A and B until both fit, by tokens from its two ends in random shares."""
     first, second = spans.first_stop - spans.first_start, spans.second_stop - spans.second_start
     half, other_half = (max_tokens + 1) // 2, max_tokens // 2
     fits = first + second <= max_tokens

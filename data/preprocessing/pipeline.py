@@ -1,4 +1,4 @@
-"""The two steps of preprocessing: blocks of source text -> files of samples -> shards.
+"""The two steps of preprocessing: blocks of source text become files of samples, and these become shards.
 
 Both are pure functions of their arguments, so any process of any machine may run them. The first writes the samples of
 a block, by bin, to a file below the sink: its tokens, and the ranges of tokens that are pairs, in about half the space
@@ -49,7 +49,7 @@ _VERSION = 3  # version of the algorithm: a run must not continue with the sampl
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that workers need, except the block or shards to make. `key` comes from `samples_key`."""
+    """All that workers need besides the block or shards to make. `key` comes from `samples_key`."""
 
     settings: SampleSettings
     vocab_file: str
@@ -60,7 +60,7 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        """Where the files of blocks are until all shards are written."""
+        """Folder of the blocks' files until all shards are written."""
         return self.sink / UNFINISHED_NAME / self.key
 
 
@@ -73,7 +73,7 @@ def samples_key(settings: SampleSettings, vocabulary_sha256: str, sources: Seque
 
 @lru_cache(maxsize=1)
 def _tools(vocab_file: str, settings: SampleSettings) -> tuple[TextTokenizer, TokenStrings, MaskingRule]:
-    """Objects that a process makes once; the tokenizer's cache of words does not change results."""
+    """Objects that a process makes once; a full word cache does not change results."""
     vocabulary = read_vocabulary(vocab_file)
     rule = MaskingRule.of(
         vocabulary,
@@ -121,7 +121,7 @@ def make_block(job: Job, block: Block) -> dict:
 def _sampled(
     texts: Iterator[tuple[int, str]], settings: SampleSettings, block: int, counts: Counter
 ) -> Iterator[tuple[int, str]]:
-    """The share `sample_ratio` of the documents, drawn by number."""
+    """A random share `sample_ratio` of the documents, drawn by number."""
     key = stream_key(settings.pairs.seed, "documents", block)
     left_out = -1
     for number, text in texts:
@@ -133,7 +133,7 @@ def _sampled(
 
 
 def _bins_of(lengths: np.ndarray, bin_size: int | None) -> list[np.ndarray]:
-    """Rows of each bin; bin i holds num_tokens in (i * bin_size, (i + 1) * bin_size]; no empty bins at the end."""
+    """Rows of each bin: bin i has num_tokens in (i * bin_size, (i + 1) * bin_size]; no empty bins at the end."""
     if bin_size is None:
         return [np.arange(len(lengths))]
     bin_of = (lengths - 1) // bin_size
@@ -155,7 +155,7 @@ def _write_block(path: Path, documents: TokenizedDocuments, spans: Spans, ids: n
 
 @lru_cache(maxsize=2)
 def _read_block(path: Path) -> tuple[np.ndarray, np.ndarray | None, Spans, np.ndarray]:
-    """A block: its tokens, which of them continue words, its pairs by bin, and the number that names a pair's masks."""
+    """Read a block: tokens, continuation marks, pairs by bin, and the number that seeds a pair's masks."""
     with np.load(path) as file:
         spans = Spans(*(file[field.name] for field in fields(Spans)))
         return file["token_ids"], file.get("continues"), spans, file["ids"]
@@ -172,7 +172,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """A shard to write: its file name, its number among the shards of its bin (None without bins), and its rows.
+    """A shard to write: file name, number among its bin's shards (None without bins), and rows.
 
     Shards of the same number are cut from nearly the same blocks.
     """
@@ -188,7 +188,7 @@ class ShardPlan:
 
 
 def plan_shards(samples: list[list[int]], binned: bool, num_shards: int | None, output_format: str) -> list[ShardPlan]:
-    """The shards to write from the numbers of samples per block and bin.
+    """Plan the shards, from the number of samples in each block and bin.
 
     Without num_shards, one part per block and bin that is not empty; otherwise num_shards per bin (fewer where a bin
     has fewer samples), whose sizes differ by at most one. LDDL's loader wants bins numbered from 0 without gaps and
@@ -215,7 +215,7 @@ def plan_shards(samples: list[list[int]], binned: bool, num_shards: int | None, 
 
 
 def cut(counts: list[int], num_parts: int) -> list[tuple[Piece, ...]]:
-    """Cut the rows of all inputs, in order, into parts of equal size, give or take one row."""
+    """Divide the rows of all inputs, in order, into parts whose sizes differ by at most one."""
     offsets = offsets_of(counts).tolist()
     edges = [offsets[-1] * part // num_parts for part in range(num_parts + 1)]
     parts = []
@@ -232,7 +232,7 @@ def cut(counts: list[int], num_parts: int) -> list[tuple[Piece, ...]]:
 
 
 def remove_other_shards(job: Job, plans: list[ShardPlan]) -> None:
-    """Remove the shards that a killed run with the same samples but another --num-shards or format left in the sink."""
+    """Remove shards in the sink that a killed run made from the same samples with another number or format."""
     names = {plan.name for plan in plans}
     others = [path for path in job.sink.iterdir() if _SHARD_NAME.fullmatch(path.name) and path.name not in names]
     if others:
@@ -242,7 +242,7 @@ def remove_other_shards(job: Job, plans: list[ShardPlan]) -> None:
 
 
 def make_shards(job: Job, plans: tuple[ShardPlan, ...]) -> list[dict]:
-    """Write shards that are cut from nearly the same blocks, so that each block is read once; existing ones are kept.
+    """Write shards from nearly the same blocks, so that each block is read once; existing shards are kept.
 
     Returns:
         For each plan {"plan": its key, "shard": fields of its record, "masked tokens": their number}.
@@ -255,7 +255,7 @@ def make_shards(job: Job, plans: tuple[ShardPlan, ...]) -> list[dict]:
 
 
 def _record_of(job: Job, plan: ShardPlan) -> dict | None:
-    """The record of a shard, or None unless the file exists with the recorded size and checksum."""
+    """Record of a shard; None unless the file has the recorded size and checksum."""
     record, path = job.folder / f"{plan.name}.json", job.sink / plan.name
     if record.exists() and path.exists():
         content = json.loads(record.read_bytes())
@@ -292,13 +292,13 @@ def _write_shards(job: Job, plans: list[ShardPlan], row_group_bytes: int) -> dic
 
 
 def cut_one(job: Job, plan: ShardPlan) -> None:
-    """Cut and discard the first sample of a shard, so that processes forked later have the compiled loops."""
+    """Write one sample and discard it, so that processes forked later share the compiled loops."""
     first = plan.pieces[0]
     next(_parts(job, Piece(first.block, first.start, first.start + 1)))
 
 
 def _parts(job: Job, piece: Piece) -> Iterator[tuple[pa.Table, int]]:
-    """The rows of a piece as tables of some thousand rows, each with its number of masks."""
+    """Rows of a piece as tables of some thousand rows, each with its number of masks."""
     _, strings, rule = _tools(job.vocab_file, job.settings)
     token_ids, continues, spans, ids = _read_block(_block_path(job, piece.block))
     key = stream_key(job.settings.pairs.seed, "static masks", piece.block)
@@ -312,7 +312,7 @@ def _parts(job: Job, piece: Piece) -> Iterator[tuple[pa.Table, int]]:
 
 
 def _masked(samples: SampleTable, keys: np.ndarray, rule: MaskingRule, is_separate: bool) -> SampleTable:
-    """The samples with static masks, drawn by the same rule as dynamic ones from the key of each sample."""
+    """Add static masks, drawn by the rule of dynamic ones from each sample's key."""
     starts, continues = samples.offsets[:-1], samples.continues
     barred = rule.separators[samples.token_ids] & is_separate
     barred[starts] = barred[starts + samples.first_lengths - 1] = barred[samples.offsets[1:] - 1] = True

@@ -1,4 +1,4 @@
-"""Finds problems that raise no error: words that the vocabulary lacks, pairs that are not half and half."""
+"""Finds problems that raise no error: unknown words, and an unbalanced share of random next sentences."""
 
 import math
 from collections import Counter
@@ -17,19 +17,19 @@ _SHOWN, _SHOWN_LETTERS = 10, 20
 
 
 class Unknown(NamedTuple):
-    """The share of [UNK] among so many tokens, and how often each unknown word occurs."""
+    """Share of [UNK] in a number of tokens, and counts of the unknown words."""
 
     share: float
     tokens: int
     words: Counter[str]
 
     def __str__(self) -> str:
-        """A problem, without its remedy."""
+        """Describe the problem without its remedy."""
         return f"{self.share:.1%} of the tokens are [UNK]{most_frequent(self.words)}"
 
 
 def most_frequent(words: Counter[str]) -> str:
-    """For the end of a sentence: the most frequent words; empty without any."""
+    """The most frequent words as the end of a sentence; empty without any."""
     short: Counter[str] = Counter()
     for word, count in words.items():
         short[word[:_SHOWN_LETTERS] + "..." * (len(word) > _SHOWN_LETTERS)] += count
@@ -38,7 +38,7 @@ def most_frequent(words: Counter[str]) -> str:
 
 
 def unknown_words(texts: Sequence[str], tokenizer: TextTokenizer) -> Unknown:
-    """Those of texts; they must be valid UTF-8 (no lone surrogates)."""
+    """Count the unknown words of texts, which must be valid UTF-8 (no lone surrogates)."""
     encoded = tokenizer.encode_with_offsets(texts)
     unknown = np.flatnonzero(encoded.ids == tokenizer.vocabulary.id_of("[UNK]"))
     owners = np.searchsorted(encoded.offsets, unknown, side="right") - 1
@@ -48,7 +48,7 @@ def unknown_words(texts: Sequence[str], tokenizer: TextTokenizer) -> Unknown:
 
 
 def problems_of_counts(counts: Mapping[str, int], words: Counter[str]) -> list[str]:
-    """What the counts of preprocessing show, before the shards are read.
+    """Problems that the counts of preprocessing show, before the shards are read.
 
     Args:
         words: unknown words of a part of the text.
@@ -73,7 +73,7 @@ def problems_of_tokens(unknown: Unknown) -> list[str]:
 
 
 def problems_of_pairs(pairs: int, random_next: float, more: float = 0.0) -> list[str]:
-    """The problem of pairs of which not half have a random next sentence; empty if there is none.
+    """A problem if not half of the pairs have a random next sentence; otherwise empty.
 
     Args:
         more: the share above a half that is allowed as well.

@@ -1,4 +1,4 @@
-"""The command line of data.preprocess_bert_pretrain, and what it means for a source and a vocabulary."""
+"""The command line of data.preprocess_bert_pretrain, resolved for a source and a vocabulary."""
 
 import os
 from collections import Counter
@@ -41,7 +41,7 @@ _FOLDER_HELP = "source folder: DIR/<language>/N.txt, one document per line, id f
 
 
 class Source(NamedTuple):
-    """The *.txt files, the size and places of the blocks into which they are cut, and the number of other files."""
+    """The *.txt files of a source, their blocks, and the number of other files."""
 
     files: tuple[SourceFile, ...]
     block_bytes: int
@@ -53,7 +53,7 @@ _MASKS, _FILES = Flag(group="static masks"), Flag(group="shards and processes")
 
 
 class ShardRequest(SettingsWithRules):
-    """A command line of data.preprocess_bert_pretrain."""
+    """The settings of data.preprocess_bert_pretrain, read from its flags."""
 
     text: SourceFolders = Field((), description=_FOLDER_HELP)
     wikipedia: SourceFolders = Field((), description=_FOLDER_HELP)
@@ -149,7 +149,7 @@ class ShardRequest(SettingsWithRules):
         return [os.path.abspath(folder) for name in _CORPORA for folder in getattr(self, name)]
 
     def read_source(self) -> Source:
-        """The files of the source folders and their blocks.
+        """List the files of the source folders and their blocks.
 
         Raises:
             ValueError: a folder has no source text.
@@ -162,7 +162,7 @@ class ShardRequest(SettingsWithRules):
         return Source(files, block_bytes, plan_blocks(files, block_bytes), others)
 
     def sample_settings(self, vocabulary: Vocabulary, source: Source) -> SampleSettings:
-        """The settings of the samples. What is not given is taken from the vocabulary and the text.
+        """Settings of the samples; missing values follow from the vocabulary and the text.
 
         Raises:
             ValueError: the vocabulary does not fit the settings.
@@ -211,7 +211,7 @@ class ShardRequest(SettingsWithRules):
         )
 
     def _word_segmenter(self, vocabulary: Vocabulary, facts: ScriptFacts) -> str | None:
-        """The requested segmenter; auto: the one that the text needs."""
+        """The requested segmenter; for auto the one that the text needs."""
         if not vocabulary.is_wordpiece():
             if self.word_segmenter in ("auto", "none"):
                 return None
@@ -225,7 +225,7 @@ class ShardRequest(SettingsWithRules):
 
 
 def _facts_of(source: Source) -> tuple[ScriptFacts, list[str]]:
-    """The scripts at the beginning of some blocks, and a sample of the texts there."""
+    """Facts about the scripts in a sample of some blocks, and the sampled texts."""
     facts, sample = ScriptFacts(), list[str]()
     blocks = source.blocks[:: -(-len(source.blocks) // _MEASURED_BLOCKS)]
     sampled_of_a_block = -(-_SAMPLED_DOCUMENTS // max(1, len(blocks)))  # at least 50
@@ -239,7 +239,7 @@ def _facts_of(source: Source) -> tuple[ScriptFacts, list[str]]:
 
 
 def _language_of(source: Source, facts: ScriptFacts) -> str:
-    """The language whose folder source/<language> has most text. For en, the default name, the script decides."""
+    """Language whose folder source/<language> has most text; for the default name en the script decides."""
     sizes = Counter[str]()
     for file in source.files:
         folder = Path(file.path).parent

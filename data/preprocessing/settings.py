@@ -1,4 +1,4 @@
-"""Settings that decide the samples of a source, validated when they are made."""
+"""Settings that decide the samples of a source, validated on construction."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -20,7 +20,7 @@ _LONGEST = (1 << 16) - 1
 
 @dataclass(frozen=True)
 class PairSettings:
-    """Settings of pairs; target_seq_length: tokens of the longest one, special ones included."""
+    """Settings of sentence pairs; target_seq_length is the longest pair in tokens, with special ones."""
 
     target_seq_length: int
     short_seq_prob: float = 0.1
@@ -43,13 +43,13 @@ class PairSettings:
             yield f"duplicate_factor={self.duplicate_factor} must be at least 1"
 
     def longest_sentence(self) -> int:
-        """Tokens of the longest sentence of which two fit into a sample; truncation would lose most of longer ones."""
+        """Tokens of the longest sentence of which two fit into a sample."""
         return (self.target_seq_length - 3) // 2
 
 
 @dataclass(frozen=True)
 class SampleSettings:
-    """Settings of preprocessing: with the source and the vocabulary they decide every sample.
+    """Settings of preprocessing; with source and vocabulary they decide every sample.
 
     bin_size None makes no bins; max_predictions_per_seq None sets no limit; objective "mlm" packs documents into single
     sequences instead of sentence pairs, "mlm_nsp"; separate_documents gives each its own [CLS], where a training begins
@@ -80,7 +80,7 @@ class SampleSettings:
             check_predictions(self.pairs.target_seq_length, self.masked_lm_ratio, self.max_predictions_per_seq)
 
     def _mistakes(self) -> Iterator[str]:
-        """A line for each rule that the settings break."""
+        """An error line for each rule that the settings break."""
         if self.block_bytes < 1:
             yield f"block_bytes={self.block_bytes} must be at least 1 (4 MiB by default)"
         if self.bin_size is not None and not 0 < self.bin_size <= self.pairs.target_seq_length:
@@ -121,10 +121,10 @@ class SampleSettings:
         return Normalization(self.lowercase, self.strip_accents, self.cutter(), self.equal_letters)
 
     def cutter(self) -> str | None:
-        """The segmenter that cuts scripts without spaces."""
+        """The segmenter for scripts without spaces."""
         return self.word_segmenter if self.word_segmenter in CUTTING else None
 
     def record(self) -> dict:
-        """The settings as written to the manifest, with the version of the word segmenter if there is one."""
+        """The settings for the manifest, with the version of the word segmenter if there is one."""
         version = {} if self.word_segmenter is None else {"word_segmenter_version": version_of(self.word_segmenter)}
         return asdict(self) | version

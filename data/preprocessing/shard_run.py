@@ -1,4 +1,4 @@
-"""Makes the shards of a job: blocks of samples, then the files, then their manifest. A stopped run is resumed."""
+"""Makes the shards of a job: blocks of samples, shard files, manifest. A stopped run is resumed."""
 
 import shutil
 import sys
@@ -37,7 +37,7 @@ _RUN_KEY = ".run_key"  # cache key of a finished run; not in the manifest, as it
 
 
 def preprocess(job: Job, source: Source, vocabulary_sha256: str, num_shards: int | None, run: Run) -> Manifest:
-    """Make all shards of a job in its sink, the manifest last; finished work of an earlier, killed run is kept."""
+    """Make all shards of a job, the manifest last; finished work of an earlier run is kept."""
     sink = job.sink
     settings = {
         **job.settings.record(),
@@ -106,14 +106,14 @@ def _make_shards(job: Job, plans: list[ShardPlan], run: Run) -> dict[str, dict]:
 
 
 def _remove_leftovers(sink: Path) -> None:
-    """Remove the files of an unfinished run and the temporary files of killed ones."""
+    """Remove files of an unfinished run, and temporary files of killed ones."""
     shutil.rmtree(sink / UNFINISHED_NAME, ignore_errors=True)
     for path in sink.glob(".*.tmp"):
         path.unlink()
 
 
 def _is_whole(sink: Path, manifest: Manifest, key: str) -> bool:
-    """Whether the run with this key has written the shards, and all of them are there."""
+    """Whether the run with this key has written all its shards, and they all exist."""
     run_key = sink / _RUN_KEY
     return (run_key.exists() and run_key.read_text() == key) and all(
         (sink / name).is_file() and (sink / name).stat().st_size == record.num_bytes

@@ -1,4 +1,4 @@
-"""Statistics of a directory of shards (counts, lengths, masks, tokens) and the problems found in it."""
+"""Statistics of a folder of shards (counts, lengths, masks, tokens), and problems in them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ _IMPOSSIBLE = ("masks shown as a special or [unused] token", "special tokens ins
 
 @dataclass
 class ShardStatistics:
-    """Sums over all samples that could be read.
+    """Sums over all readable samples.
 
     Attributes:
         tokens: int64 [vocabulary size], how often each occurs, masks undone.
@@ -41,19 +41,19 @@ class ShardStatistics:
 
     @property
     def lengths(self) -> Counter:
-        """Number of tokens -> samples."""
+        """Number of samples by number of tokens."""
         return sum(self.lengths_of_bins.values(), Counter())
 
     def share(self, name: str, of: str = "samples") -> float:
-        """counts[name] / counts[of], 0 without any."""
+        """The quotient counts[name] / counts[of]; 0 if the latter is 0."""
         return self.counts[name] / self.counts[of] if self.counts[of] else 0.0
 
     def num_tokens(self) -> int:
-        """Tokens of all samples, special ones counted."""
+        """Number of tokens of all samples, with special ones."""
         return int(self.tokens.sum())
 
     def padding(self) -> dict[str, float]:
-        """Share of padding, to a multiple of 8, if samples were padded to the longest of all, and of its bin."""
+        """Share of padding, if samples are padded to the longest of all, and to the longest of its bin."""
 
         def share(groups: Iterable[Counter]) -> float:
             padded = sum(sum(group.values()) * -(-max(group) // 8) * 8 for group in groups if group)
@@ -111,7 +111,7 @@ def _add(result: ShardStatistics, shard: Shard, table: SampleTable, vocabulary: 
 
 
 def _row_hashes(table: SampleTable) -> np.ndarray:
-    """uint64 [n]: 64 bits of each sample's tokens, masks undone."""
+    """64-bit hashes of the tokens of each sample without masks, uint64 [n]."""
     if not len(table):
         return np.zeros(0, np.uint64)
     plain = table.unmasked()

@@ -1,4 +1,4 @@
-"""Runs tasks in several processes and yields their results in order: on this machine, or on the workers of Dask.
+"""Runs tasks in several processes and yields their results in order, on this machine or on Dask's workers.
 
 The scheduler does not change the bytes: tasks are pure functions, each writes its own file, and results are in order.
 Dask is imported only when it is used (the extra dask).
@@ -47,12 +47,12 @@ _NO_TASK_LEFT = b"no task left"
 
 
 def all_cores() -> int:
-    """The cores of this machine."""
+    """Number of cores of this machine."""
     return os.cpu_count() or 1
 
 
 def run_ordered(function: Callable[..., Any], tasks: list, num_workers: int) -> Iterator:
-    """Yields function(*task) for every task, in order, from `num_workers` processes (from this one if 1).
+    """Yield function(*task) for every task, in order, from `num_workers` processes (1: this process).
 
     The first task that fails ends the other processes at once, so tasks must write their files atomically. They may
     not start processes. Call it from one thread only: the main thread, if a Ctrl-C is to end it.
@@ -91,7 +91,7 @@ def run_ordered(function: Callable[..., Any], tasks: list, num_workers: int) -> 
 
 
 def _next_results(workers: dict[Connection, BaseProcess]) -> dict[int, Any]:
-    """Results by the number of their task, as soon as there is one; drops processes without tasks."""
+    """Results by the number of their task, as soon as there is one; ends processes without tasks."""
     results = {}
     for receiver in _ready(workers):
         assert isinstance(receiver, Connection)
@@ -111,7 +111,7 @@ def _next_results(workers: dict[Connection, BaseProcess]) -> dict[int, Any]:
 
 
 def _ready(workers: dict[Connection, BaseProcess]) -> list[Any]:
-    """The pipes that have something; ChildProcessError when no process uses the processor for a long time."""
+    """Pipes with data; ChildProcessError if no process uses the processor for a long time."""
     times_idle = 0
     while times_idle < 2:  # once may be this process that was stopped (Ctrl-Z)
         before = _cpu_ticks(workers)
@@ -132,7 +132,7 @@ def _cpu_ticks(workers: dict[Connection, BaseProcess]) -> list[list[str]]:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Delay a Ctrl-C to the end of the block: during a fork Python would drop it, or it would end a child."""
+    """Context manager that delays Ctrl-C: during a fork Python would drop it, or it would end a child."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
         yield
         return
@@ -161,7 +161,7 @@ def _lost(process: BaseProcess) -> ChildProcessError:
 
 
 def _work(function: Callable[..., Any], tasks: list, num_begun: Any, sender: Connection, parent: int) -> None:
-    """The loop of a worker. It ignores a Ctrl-C, which the parent handles, and ends when the parent is killed."""
+    """The loop of a worker process. It ignores Ctrl-C, which the parent handles, and ends with the parent."""
     signal.signal(signal.SIGINT, lambda number, frame: None)  # one that comes meanwhile makes SIG_IGN complain
     end_with(parent)
     while True:
@@ -178,7 +178,7 @@ def _work(function: Callable[..., Any], tasks: list, num_begun: Any, sender: Con
 
 
 def _portable(error: BaseException) -> BaseException:
-    """The error with its traceback as a note; an error that cannot be pickled becomes one of the same text."""
+    """The error with its traceback as a note; one that cannot be pickled becomes an error with the same text."""
     try:
         copy = pickle.loads(pickle.dumps(error))
     except Exception:
@@ -191,7 +191,7 @@ def _portable(error: BaseException) -> BaseException:
 
 @contextmanager
 def scheduler(name: str, num_workers: int, address: str | None = None) -> Iterator[Run]:
-    """Gives a function run(function, tasks), which yields function(*task) for every task, in order."""
+    """Context manager that gives run(function, tasks), which yields function(*task) for every task, in order."""
     if address is not None and name != "dask":
         raise ValueError(f"--scheduler-address={address} is of a Dask scheduler; give --scheduler dask with it")
     if name == "local":
@@ -204,7 +204,7 @@ def scheduler(name: str, num_workers: int, address: str | None = None) -> Iterat
 
 @contextmanager
 def _cluster(name: str, num_workers: int, address: str | None) -> Iterator[Any]:
-    """A cluster, or the address of one, which is not shut down afterwards."""
+    """Context manager of a Dask cluster, or of the address of one, which is not shut down."""
     if address is not None:
         yield address
     elif name == "dask":

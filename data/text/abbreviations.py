@@ -1,4 +1,4 @@
-"""Abbreviations after which a sentence goes on, of languages in which sentencex 1.0.32 ends one there.
+"""Abbreviations that end no sentence, for languages where sentencex 1.0.32 ends one there.
 
 They mean "for example", "that is", "see", "compare", "so-called", "among others", or name a language or a title: in
 each of them a word must follow. Tried on "<word> Jonas namas." with and without words before it.
@@ -48,7 +48,7 @@ _SHORT = 4  # letters of a word that may be an abbreviation before a small lette
 
 
 class OpenEnds:
-    """The words of a language that end no sentence.
+    """Words of a language that end no sentence.
 
     Args:
         language: its code, without country.
@@ -62,7 +62,7 @@ class OpenEnds:
         )
 
     def goes_on(self, sentence: str, following: str) -> bool:
-        """Whether a sentence goes on in what follows: behind such a word, or a short one before a small letter."""
+        """Whether a sentence continues: after such a word, or after a short word before a small letter."""
         if self._ends is not None and self._ends.search(sentence[-32:]):
             return True
         bare = sentence.rstrip()

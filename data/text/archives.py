@@ -1,4 +1,4 @@
-"""Opens the zip files that Office documents and e-books are, if they may be unpacked."""
+"""Opens the zip archives of Office documents and e-books safely."""
 
 import zipfile
 from pathlib import Path
@@ -10,7 +10,7 @@ _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
 def open_archive(path: Path) -> zipfile.ZipFile:
-    """A zip file; NotTextError for one that is protected, of an older Office, or becomes too large."""
+    """Open a zip file; NotTextError if it is protected, of an older Office, or too large when unpacked."""
     with open(path, "rb") as file:
         if file.read(len(_OLE)) == _OLE:
             raise NotTextError("is protected by a password, or of an older Office; save it again without")
@@ -24,5 +24,5 @@ def open_archive(path: Path) -> zipfile.ZipFile:
 
 
 def refuse_entities(*_: object) -> None:
-    """The handler of a parser of XML for the declaration of an entity: NotTextError."""
+    """XML parser's handler of entity declarations, which raises NotTextError."""
     raise NotTextError("declares XML entities, which no Office program does")

@@ -1,4 +1,4 @@
-"""Names of character sets as web pages and mails write them, and the codecs of Python that read them.
+"""Python's codecs for the names of character sets in web pages and mails.
 
 Many programs write the name of a standard and the bytes of Microsoft's larger set: `gb2312` and characters of GBK. The
 Encoding Standard of the WHATWG therefore reads the larger set, and so does this module.
@@ -43,12 +43,12 @@ _HEAD_BYTES = 4096  # the standard looks at 1,024 bytes
 
 
 def python_codec(label: str) -> str:
-    """The name of Python's codec of a character set; a name that is not in the table is returned as it is."""
+    """Python's codec for a character set in the table; another name is returned unchanged."""
     return _CODEC_OF.get(label.strip().lower(), label)
 
 
 def known_codec(label: str) -> str:
-    """The name itself if Python knows it, otherwise that of the codec in the table."""
+    """The name itself if Python knows it, otherwise the codec in the table."""
     try:
         codecs.lookup(label)
     except (LookupError, ValueError):
@@ -57,7 +57,7 @@ def known_codec(label: str) -> str:
 
 
 def named_codec(label: str) -> str:
-    """The codec for what a page or a mail names; "" if Python has none, or the name says nothing."""
+    """Codec for a character set named in a page or mail; "" if Python has none, or the name says nothing."""
     try:
         info = codecs.lookup(python_codec(label))
     except (LookupError, ValueError):
@@ -68,12 +68,12 @@ def named_codec(label: str) -> str:
 
 
 def declared_codec(head: bytes) -> str:
-    """The codec that a page of HTML or XML declares in its first bytes; "" without one."""
+    """Codec that an HTML or XML page declares in its first bytes; "" without one."""
     head = head[:_HEAD_BYTES]
     found = _XML.search(head) or _META.search(head)
     return named_codec(found[1].decode("ascii")) if found else ""
 
 
 def is_latin(codec: str) -> bool:
-    """Whether a codec has one byte for each character, and letters with marks as its upper half."""
+    """Whether a codec is single-byte, with accented letters in its upper half."""
     return any(re.fullmatch(pattern, codec) for pattern in _LATIN)

@@ -1,4 +1,4 @@
-"""Checks codes of languages, and chooses the code page of text that is not UTF-8, by code_pages.tsv."""
+"""Checks language codes, and guesses the code page of text that is not UTF-8, by code_pages.tsv."""
 
 import codecs
 import locale
@@ -29,7 +29,7 @@ ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa
 
 
 def check_language(code: str) -> str:
-    """Return the code. ValueError unless it has three letters, or two letters that ISO 639-1 knows."""
+    """Return the code; ValueError unless it has three letters, or two letters of ISO 639-1."""
     tag, named = _TAG.fullmatch(code), locale.normalize(code)
     if tag and (len(tag[1]) == 3 or tag[1] in _CODES):
         return code
@@ -41,25 +41,25 @@ def check_language(code: str) -> str:
 
 
 def base_language(code: str) -> str:
-    """Without script, country and variety: pt of pt-BR."""
+    """Language without script, country and variety: pt-BR -> pt."""
     return re.split("[-_]", code)[0]
 
 
 @cache
 def _languages() -> list[tuple[str, list[str], str, list[str]]]:
-    """(language, code pages, letters, words)"""
+    """Rows of the table: (language, code pages, letters, words)."""
     rows = Path(__file__).with_name("code_pages.tsv").read_text("utf-8").splitlines()[1:]
     split = (row.split("\t") for row in rows)
     return [(code, pages.split(), letters, words.split()) for code, pages, letters, words in split]
 
 
 def common_words() -> dict[str, list[str]]:
-    """The commonest words of each language of the table."""
+    """The most frequent words of each language in the table."""
     return {language: words for language, _, _, words in _languages()}
 
 
 def guess(sample: bytes, language: str) -> str | None:
-    """The likeliest codec of text that is not UTF-8; None: there is none.
+    """The likeliest codec of text that is not UTF-8; None if none is likely.
 
     It is that in which letters, marks and words fit some language best, the given one rather than others. Where none
     fits, charset-normalizer names one of the given language, or, of other scripts, any.
@@ -92,7 +92,7 @@ def guess(sample: bytes, language: str) -> str | None:
 
 
 def _fit(place: tuple[str, str, str], letters: str) -> float:
-    """How likely a character is between its neighbours, in a language of these letters."""
+    """Score of a character between its neighbours, in a language with these letters."""
     before, character, after = place
     if character.isalpha() and character not in "ªº":
         if character.isupper() and before.islower():

@@ -1,4 +1,4 @@
-"""What to read of a table: its columns, which are named, known by usual names, or chosen by their content."""
+"""Chooses the columns of a table: named by the user, known by usual names, or guessed from their content."""
 
 import re
 from collections import Counter
@@ -33,19 +33,19 @@ Column = str | int  # its name, or in a table without a line of names its positi
 
 
 class NoColumnError(NotTextError):
-    """The table lacks a column, or has several of that name; the message says which columns there are."""
+    """The table lacks a column, or several have the name; the message lists the columns."""
 
     def __init__(self, message: str, column: str | int = "", names: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.column, self.names = column, names
 
     def is_repeated(self) -> bool:
-        """Whether several columns have the name, so that no flag can name one of them."""
+        """Whether several columns have the name, so that no flag can select one of them."""
         return self.column in self.names
 
 
 class TextColumn:
-    """The text column of one table.
+    """Chooses the text column of one table.
 
     Attributes:
         names: those that may hold the text of a row; the first one that does is taken.
@@ -54,7 +54,7 @@ class TextColumn:
     """
 
     def __init__(self, text_field: str | None) -> None:
-        """text_field: a name, or several separated by commas; None: "text" if it exists, otherwise a guess."""
+        """text_field: a name or several separated by commas; None: "text" if it exists, otherwise a guess."""
         self._may_guess = text_field is None
         field = TEXT_NAMES[0] if text_field is None else text_field
         self.names = list(dict.fromkeys([field, *(name.strip() for name in field.split(","))]))
@@ -65,7 +65,7 @@ class TextColumn:
 
     @property
     def is_named(self) -> bool:
-        """Whether the user named it."""
+        """Whether the user named the column."""
         return not self._may_guess
 
     def among(self, columns: Container[Any]) -> str | None:
@@ -73,7 +73,7 @@ class TextColumn:
         return next((name for name in self.names if has_column(columns, name)), None)
 
     def choose(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-        """The column of a table, which becomes the only name.
+        """Choose the column of a table, and remember it as the only name.
 
         Args:
             rows: the first ones, for a table that has none of the names.
@@ -94,7 +94,7 @@ class TextColumn:
         return chosen
 
     def value(self, row: Mapping[Any, Any]) -> tuple[str, Any]:
-        """(name, value) of a row's text."""
+        """Name and value of a row's text."""
         name = next((name for name in self.names if isinstance(value_of(row, name), str)), None)
         name = name or self.among(row) or self.guess or self.names[0]
         return name, value_of(row, name)
@@ -111,7 +111,7 @@ class TextColumn:
 
 
 def texts_inside(value: object, path: str = "", depth: int = 0) -> Iterator[dict[str, str]]:
-    """{path: text} of each text inside of a row of JSON."""
+    """Texts inside a row of JSON: {path: text}."""
     if isinstance(value, str):
         yield {path: value}
     elif depth < _MOST_NESTED and isinstance(value, list):
@@ -122,7 +122,7 @@ def texts_inside(value: object, path: str = "", depth: int = 0) -> Iterator[dict
 
 
 def fitting(keys: Iterable[tuple[str, ...]], names: Iterable[Any]) -> tuple[Any, ...] | None:
-    """The names that are all of one of the keys, exactly or else in any case; None: there are none."""
+    """The names that match one of the keys, exactly or ignoring case; None without a match."""
     keys, names = list(keys), list(names)
     for form in (str, str.lower):
         known = {form(str(name)): name for name in reversed(names)}
@@ -134,7 +134,7 @@ def fitting(keys: Iterable[tuple[str, ...]], names: Iterable[Any]) -> tuple[Any,
 
 
 def _known(key: str, known: Mapping[str, Any]) -> Any:
-    """The name that a key means, or the joined names; None if one is missing."""
+    """The column that a key names, or the joined columns; None if one is missing."""
     if key in known:
         return known[key]
     parts = joined_parts(key)
@@ -142,28 +142,28 @@ def _known(key: str, known: Mapping[str, Any]) -> Any:
 
 
 def joined_parts(column: Column) -> tuple[str, ...]:
-    """The names in a name such as `subject+body`, whose texts are read as one; none of any other name."""
+    """Columns in a joined name such as `subject+body`; empty for any other name."""
     parts = tuple(part.strip() for part in column.split(_JOIN)) if isinstance(column, str) else ()
     return parts if len(parts) > 1 and all(parts) else ()
 
 
 def joined_name(columns: Sequence[str]) -> str:
-    """The name of columns that are read as one text."""
+    """Name of columns that are read as one text."""
     return _JOIN.join(columns)
 
 
 def parts_of(column: Column, names: Container[Any]) -> tuple[Column, ...]:
-    """The columns of a table that a name stands for: itself where the table has it, otherwise the joined ones."""
+    """Columns of a table that a name stands for: itself if it is a column, otherwise the joined ones."""
     return (column,) if column in names else joined_parts(column) or (column,)
 
 
 def has_column(row: Container[Any], column: Column) -> bool:
-    """Whether a row has a column, or all columns that a joined name stands for."""
+    """Whether a row has a column, or all columns of a joined name."""
     return all(part in row for part in parts_of(column, row))
 
 
 def value_of(row: Mapping[Any, Any], column: Column) -> Any:
-    """The value of a column; of a joined name the values that are not blank, each on a line. None: all are missing.
+    """Value of a column; for a joined name the non-blank values in lines. None if all are missing.
 
     A value that is neither text nor a number is returned alone, for the caller to refuse.
     """
@@ -181,12 +181,12 @@ def value_of(row: Mapping[Any, Any], column: Column) -> Any:
 
 
 def is_blank(value: object) -> bool:
-    """Whether a cell is empty: nothing, blanks, or a number that is none (NaN), as pandas writes an empty cell."""
+    """Whether a cell is empty: None, blanks, or NaN as pandas writes empty cells."""
     return value is None or value != value or (isinstance(value, str) and not value.strip())
 
 
 def check_number_of_columns(number: int) -> None:
-    """NotTextError for a table of too many columns."""
+    """Raise NotTextError for a table with too many columns."""
     if number > MOST_COLUMNS:
         raise NotTextError(
             f"has {number:,} columns, more than {MOST_COLUMNS:,}; is it a table of texts? If it is, leave out columns "
@@ -195,7 +195,7 @@ def check_number_of_columns(number: int) -> None:
 
 
 def numbered_names(names: Sequence[str]) -> list[str]:
-    """The names, where a column without one, or the second of a name, is called by its number: `column 3`."""
+    """The names, with `column 3` for a column without a name or with a repeated one."""
     known, numbered = set[str](), list[str]()
     for place, name in enumerate(names, start=1):
         numbered.append(name if name and name not in known else f"column {place}")
@@ -216,7 +216,7 @@ def longest_text(rows: Iterable[Mapping[str, Any]]) -> str | None:
 
 
 def further_texts(rows: Sequence[Mapping[str, Any]], main: str, others: Container[str] = ()) -> list[str]:
-    """The columns of text beside the main one, in order, such as `subject` beside `body`.
+    """Other text columns besides the main one, in order, such as `subject` besides `body`.
 
     They have words of their own; every row has the column.
 
@@ -234,7 +234,7 @@ def further_texts(rows: Sequence[Mapping[str, Any]], main: str, others: Containe
 
 
 def _is_text(cells: Sequence[Any]) -> bool:
-    """Whether a column holds texts: of three words or more in the mean, of letters, and most of them different."""
+    """Whether a column holds texts: at least three words on average, letters, mostly distinct."""
     texts = [cell for cell in cells if isinstance(cell, str) and cell.strip()]
     if len(texts) < _LEAST_FILLED * len(cells) or 2 * len({*texts}) <= len(texts):
         return False
@@ -251,7 +251,7 @@ def _is_text(cells: Sequence[Any]) -> bool:
 
 
 def _adds_words(rows: Sequence[Mapping[str, Any]], name: str, main: str) -> bool:
-    """Whether a column has words that the main text of its row lacks: it is no part or other form of that text."""
+    """Whether a column has words that the main text of its row lacks."""
     new = total = 0
     for row in rows:
         words = str(row[name] or "").lower().split()
@@ -262,7 +262,7 @@ def _adds_words(rows: Sequence[Mapping[str, Any]], name: str, main: str) -> bool
 
 @dataclass(frozen=True)
 class TableForm:
-    """What to read of a table, and how.
+    """The columns to read from a table, and how.
 
     Attributes:
         quotes: how CSV and TSV are quoted. "none": marks are text; a row must have as many fields as the first line,
@@ -272,12 +272,12 @@ class TableForm:
             and in a table of one column a blank line is an empty field, but not at the end.
     """
 
-    columns: Sequence[Column] | None  # None: all that the table names
-    header: bool = True  # whether the first line of CSV and TSV names the columns
+    columns: Sequence[Column] | None  # None: all columns that the table names
+    header: bool = True  # whether the first line of CSV and TSV holds the column names
     quotes: Literal["none", "cells", "loose"] = "loose"
-    text: TextColumn | None = None  # what chooses one more column, of text; None: `columns` are all
-    optional: str | None = None  # one more column, where a table has it
-    expected: Sequence[tuple[str, ...]] = ()  # if all are read: the columns of one tuple are likely among them
+    text: TextColumn | None = None  # chooses the text column; None: `columns` are all
+    optional: str | None = None  # column that is read if the table has it
+    expected: Sequence[tuple[str, ...]] = ()  # if all columns are read: likely sets of names
     flags: str = "--no-header (then they are 'column 1', 'column 2' ...), or --text-column and --label-column"
 
     def wanted(self) -> list[Column]:
@@ -286,12 +286,12 @@ class TableForm:
         return [name for name in names if name is not None]
 
     def paths(self) -> list[str]:
-        """The columns whose names may mean fields inside of others, in JSON."""
+        """Columns whose names may be paths of nested fields, in JSON."""
         parts = chain.from_iterable((name, *joined_parts(name)) for name in self.wanted())
         return [name for name in parts if isinstance(name, str) and ("." in name or "[]" in name)]
 
     def is_named_by(self, names: Sequence[str]) -> bool:
-        """Whether the names have the columns to read, or expected ones: they name columns then."""
+        """Whether the names contain the columns to read, or expected ones, so that they are a header."""
         if self.columns is None:
             return fitting(self.expected, names) is not None
         known = set(names)
@@ -300,7 +300,7 @@ class TableForm:
         )
 
     def all_columns(self, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> list[Column]:
-        """The columns to read of a table with these names; `rows` are its first ones."""
+        """The columns to read from a table with these names and first rows."""
         return [
             *([self.text.choose(names, rows)] if self.text else []),
             *(names if self.columns is None else self.columns),
@@ -316,19 +316,18 @@ class Row(NamedTuple):
             too many fields has the first of them, and a problem.
     """
 
-    number: int  # of its first line in the file, from 1; in a JSON document and in Parquet, of the row
+    number: int  # line number from 1; in JSON documents and Parquet the row's number
     values: dict[Any, Any] | None
-    problem: str = ""  # why it cannot be read; "" if it can
+    problem: str = ""  # why the row cannot be read; "" if it can
 
 
 def row_size(row: Row) -> int:
-    """The characters of a row's texts, the entries of its lists."""
+    """Size of a row: characters of its texts, entries of its lists."""
     return sum(len(value) for value in (row.values or {}).values() if isinstance(value, str | bytes | list | dict))
 
 
 def places_of(names: Sequence[str], columns: Sequence[Column], optional: str | None) -> dict[Column, int]:
-    """The position of each column, and of each that a joined name stands for; the optional one is last, where a table
-    has it."""
+    """Positions of each column or its joined columns; the optional column is last, if the table has it."""
     places, counts = dict[Column, int](), Counter(names)
     place_of = {name: place for place, name in reversed([*enumerate(names)])}
     for column in chain.from_iterable(parts_of(column, counts) for column in columns):
@@ -347,7 +346,7 @@ def places_of(names: Sequence[str], columns: Sequence[Column], optional: str | N
 
 
 def first_items(items: Iterator[T], size: Callable[[T], int], is_enough: Callable[[T], bool] | None = None) -> list[T]:
-    """The first items, which are taken from the iterator: a sample of bounded size, or until one is enough."""
+    """Take the first items from an iterator: a sample of limited size, or until one suffices."""
     taken, characters = list[T](), 0
     for item in items:
         taken.append(item)

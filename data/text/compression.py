@@ -1,4 +1,4 @@
-"""Reads the bytes of a file, plain or compressed, in pieces; damage becomes an error that names the file."""
+"""Reads the bytes of a plain or compressed file in pieces; damage becomes an error that names the file."""
 
 import bz2
 import gzip
@@ -35,7 +35,7 @@ def _damage_errors() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
-    """Report damage of a compressed or parquet file as a DamagedError that names the file and the remedy."""
+    """Context manager: damage of a compressed or Parquet file becomes a DamagedError with the remedy."""
     try:
         yield
     except Exception as error:
@@ -48,7 +48,7 @@ def damage_named(path: Path) -> Iterator[None]:
 
 
 def read_chunks(path: Path, compression: str, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
-    """The bytes of a file, decompressed, in pieces; compression is "" or one of COMPRESSIONS.
+    """Decompressed bytes of a file, in pieces; `compression` is "" or one of COMPRESSIONS.
 
     Raises:
         DamagedError: the compressed data is damaged or truncated.
@@ -67,7 +67,7 @@ def _opened_chunks(path: Path, compression: str, chunk_bytes: int) -> Iterator[b
 
 
 def _zstd_chunks(path: Path) -> Iterator[bytes]:
-    """Like read_chunks, for zstd; the library's own reader does not notice a truncated file."""
+    """As read_chunks, for zstd; the library's own reader does not notice a truncated file."""
     with open(path, "rb") as file:
         data = file.read(_ZSTD_INPUT_BYTES)
         while data:

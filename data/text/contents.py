@@ -1,4 +1,4 @@
-"""The contents of a file: its text in any encoding, and a limit of CPU time for parsers.
+"""Reads the text of a file in any encoding, and limits the CPU time of parsers.
 
 A malformed file can make a parser's time quadratic.
 """
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def text_chunks(source: Input, findings: Findings, encoding: str = "auto", language: str = "en") -> Iterator[str]:
-    """The text of a file in any encoding, plain or compressed, in pieces.
+    """Text of a file in any encoding, plain or compressed, in pieces.
 
     Args:
         encoding: "auto" or a codec.
@@ -66,7 +66,7 @@ def text_chunks(source: Input, findings: Findings, encoding: str = "auto", langu
 
 
 def bounded(source: Input, items: Iterator[T], damage: type[Exception]) -> Iterator[T]:
-    """The items in a time that is proportional to the file's size; DamagedError for the errors that mean damage."""
+    """Yield items within a time proportional to the file's size; errors that mean damage become DamagedError."""
     per_megabyte = _SECONDS_PER_MEGABYTE["html" if source.kind == "html" else "office"]
     seconds = _LEAST_SECONDS + per_megabyte * source.path.stat().st_size / 1e6
     try:
@@ -82,7 +82,7 @@ def bounded(source: Input, items: Iterator[T], damage: type[Exception]) -> Itera
 
 
 class _OutOfTime(BaseException):
-    """Not an Exception, which parsers catch."""
+    """Raised when the time is over; not an Exception, because parsers catch those."""
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -90,7 +90,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _limited(items: Iterator[T], seconds: float) -> Iterator[T]:
-    """The items; TimeoutError when making them has taken that much CPU time of this process.
+    """Yield items; TimeoutError if they take more CPU time of this process.
 
     What the caller does with an item is not counted. There is no limit outside of the main thread, which alone receives
     signals.

@@ -10,7 +10,7 @@ _HANDLER = "replace and count"
 
 
 class _Errors(threading.local):
-    """What the error handler counts during one call of a decoder; each thread has its own."""
+    """Undecodable bytes that the error handler counts during one call, for each thread."""
 
     num_bytes = 0
 
@@ -31,7 +31,7 @@ codecs.register_error(_HANDLER, _replace_and_count)
 
 
 class CountingDecoder:
-    """Decodes bytes with one codec, by its name of Python or of the web, whole texts or one text in pieces.
+    """Decodes bytes with a codec (Python's or the web's name), as a whole or in pieces.
 
     Raises:
         LookupError: Python does not know the codec.
@@ -43,11 +43,11 @@ class CountingDecoder:
         self._pieces = codecs.getincrementaldecoder(codec)(_HANDLER)
 
     def decode(self, data: bytes) -> tuple[str, int]:
-        """(text, number of undecodable bytes) of a whole text."""
+        """Decode a whole text: (text, number of undecodable bytes)."""
         _errors.num_bytes = 0
         return data.decode(self._codec, _HANDLER), _errors.num_bytes
 
     def decode_piece(self, data: bytes, is_last: bool) -> tuple[str, int]:
-        """Decode the next piece, which continues the previous pieces. The last piece may be empty."""
+        """Decode the next piece, which continues the earlier ones. The last piece may be empty."""
         _errors.num_bytes = 0
         return self._pieces.decode(data, is_last), _errors.num_bytes

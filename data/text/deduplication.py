@@ -13,7 +13,7 @@ from data.text.same_text import MODES, NEAR, TextDigest, band_keys, similarity
 
 
 class SeenDocuments:
-    """Index of earlier documents."""
+    """Index of the documents that were read earlier."""
 
     def __init__(self, path: Path, mode: str) -> None:
         if mode not in MODES:
@@ -34,7 +34,7 @@ class SeenDocuments:
         self._path.unlink(missing_ok=True)
 
     def earlier(self, identifier: str, digest: TextDigest) -> tuple[str, str] | None:
-        """("exact" or "near", id of the earlier document); None if there is none, and the document is added."""
+        """("exact" or "near", id) of an earlier document like this; otherwise None, and this one is added."""
         sha256 = digest.normalized_sha256()
         same = self._database.execute("SELECT id FROM texts WHERE sha256 = ?", (sha256,)).fetchone()
         if same:
@@ -53,7 +53,7 @@ class SeenDocuments:
         return None
 
     def _most_alike(self, signature: np.ndarray, bands: list[int]) -> str | None:
-        """The id of the first of the most similar documents, if it is similar enough."""
+        """Id of the first of the most similar documents, if similar enough."""
         marks = ",".join("?" * len(bands))
         rows = self._database.execute(
             f"SELECT id, signature FROM signatures WHERE number IN (SELECT number FROM bands WHERE band IN ({marks})) "

@@ -1,4 +1,4 @@
-"""Reads CSV and TSV row by row, in bounded memory; loose quotation marks and delimiters lose no text."""
+"""Reads CSV and TSV row by row in bounded memory; stray quotation marks and delimiters lose no text."""
 
 import csv
 import re
@@ -28,7 +28,7 @@ _Fields = tuple[int, list[str], str]  # number of the first line, fields (none o
 
 
 def _opens_a_quote(line: str, delimiter: str) -> bool:
-    """Whether a field of the line goes on in the next one."""
+    """Whether a quoted field of the line continues in the next line."""
     try:
         next(csv.reader([line], delimiter=delimiter, strict=True), [])
     except csv.Error as error:
@@ -37,13 +37,13 @@ def _opens_a_quote(line: str, delimiter: str) -> bool:
 
 
 def _numbered_fields(lines: list[str | None], delimiter: str, first: int) -> list[tuple[int, list[str]]]:
-    """(number of its line, fields) of each row of the lines, which begin with the line of that number."""
+    """(line number, fields) of each row, for lines that begin with the line of that number."""
     reader = csv.reader((f"{line or ''}\n" for line in lines), delimiter=delimiter)
     return [(first + reader.line_num - 1, [field.strip() for field in fields]) for fields in reader if fields]
 
 
 def _repeated(names: list[str]) -> dict[int, str]:
-    """The names that a column before has, by the number of the column, from 1; its values are read by that number."""
+    """Repeated column names by column number, from 1; their values are read by that number."""
     known, repeated = set[str](), dict[int, str]()
     for number, name in enumerate(names, start=1):
         if name and name in known:
@@ -53,10 +53,10 @@ def _repeated(names: list[str]) -> dict[int, str]:
 
 
 class DelimitedTable:
-    """CSV or TSV; the first line decides the delimiter and the number of columns."""
+    """A CSV or TSV table; the first line decides the delimiter and the number of columns."""
 
     def __init__(self, lines: Iterator[str | None], kind: str, form: TableForm, counts: Counter) -> None:
-        """kind: csv or tsv; `lines` are without their ends, and None is one that was too long."""
+        """kind: csv or tsv. `lines` have no line ends; None is a line that was too long."""
         opening = next(lines, None)
         told = re.fullmatch('("?)sep=(.)\\1', opening or "")  # Excel's line before the header
         if told is not None:
@@ -95,7 +95,7 @@ class DelimitedTable:
         self._last_place = max(needed.values(), default=-1)  # but for the optional one
 
     def _first_fields(self, line: str, delimiters: str) -> tuple[str, list[str]]:
-        """(delimiter, fields) of the first line: the delimiter that finds the wanted names, or gives most fields."""
+        """(delimiter, fields) of the first line, by the delimiter that gives wanted names or most fields."""
         form, fields_by_delimiter = self._form, dict[str, list[str]]()
         for delimiter in delimiters:
             fields = (
@@ -121,7 +121,7 @@ class DelimitedTable:
             yield Row(number, values if is_kept else None, problem)
 
     def _fit(self, fields: list[str]) -> str:
-        """Join what an unquoted last column lost to the delimiter; returns the problem of another wrong number."""
+        """Rejoin an unquoted last column that contains delimiters; returns the problem of another wrong count."""
         surplus, is_quoted = any(fields[self._width :]), self._form.quotes != "none"
         last = self._width - 1
         if surplus and self._form.quotes == "loose" and self._last_place == last:
@@ -134,7 +134,7 @@ class DelimitedTable:
         return ""
 
     def _without_blanks(self) -> Iterator[_Fields]:
-        """The rows that have fields; a blank one has an empty field, if the form says so and another row follows."""
+        """Rows without blank lines; a blank row has an empty field if the form says so."""
         quotes = self._form.quotes
         are_cells = quotes == "none" or (quotes == "cells" and self._width == 1)
         rows = self._quoted_rows()
@@ -170,7 +170,7 @@ class DelimitedTable:
             number += len(taken)
 
     def _take(self, taken: list[str | None]) -> Iterator[str]:
-        """The lines of a row, which are appended to `taken`."""
+        """Read the lines of a row, and append them to `taken`."""
         size = 0
         for line in self._lines:
             taken.append(line)
@@ -180,14 +180,14 @@ class DelimitedTable:
             yield line + "\n"
 
     def _is_misread(self, fields: list[str], lines: list[str | None]) -> bool:
-        """Whether a row of several lines is rather several rows, the first of which begins with a loose mark."""
+        """Whether a row of several lines is really several rows, after a stray quotation mark."""
         if len(lines) == 1 or not fields:
             return False
         are_rows = all((line or "").count(self.delimiter) == self._width - 1 for line in lines)
         return any(fields[self._width :]) or (len(fields) < self._width and are_rows)
 
     def _fields_of_line(self, line: str) -> list[str]:
-        """The fields that a line has in itself, as many as the columns if that can be."""
+        """Fields of a line by itself, as many as the columns if possible."""
         try:
             fields = next(csv.reader([line], delimiter=self.delimiter, strict=True), [])
             if not fields or len(fields) == self._width:

@@ -1,4 +1,4 @@
-"""Detects the encoding of text, decodes it, and cuts it into lines."""
+"""Detects the encoding of text, decodes it, and divides it into lines."""
 
 import codecs
 import re
@@ -36,7 +36,7 @@ _COMMON = re.compile(
 
 
 def check_encoding(name: str) -> None:
-    """ValueError unless it is "auto" or a codec that decodes any bytes, marking errors, or "auto:" and one."""
+    """Raise ValueError unless the name is "auto", a codec that can mark errors, or "auto:" and a codec."""
     remedy = (
         "use auto, or a name like utf-8, latin-1 or gb18030, or auto:cp1250 where only some files or lines are UTF-8"
     )
@@ -58,7 +58,7 @@ def check_encoding(name: str) -> None:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How a user's files are decoded; ValueError for an unknown encoding or language.
+    """How to decode a user's files; ValueError for an unknown encoding or language.
 
     Attributes:
         encoding: a codec; "auto": detected, file by file; "auto:CODEC": that one for what is not UTF-8.
@@ -76,7 +76,7 @@ class Decoding:
 
     @classmethod
     def of(cls, *places: object) -> "Decoding":
-        """As the first of the places says that has such an attribute, which is not None."""
+        """The decoding in the first of these objects that has such an attribute which is not None."""
         values = {
             field.name: [v for place in places if (v := getattr(place, field.name, None)) is not None]
             for field in fields(cls)
@@ -88,7 +88,7 @@ DETECTED = Decoding()
 
 
 def code_page_of(encoding: str) -> str | None:
-    """The codec in "auto:CODEC"; "" for "auto"; None for the name of a codec, which then decodes all files."""
+    """The codec in "auto:CODEC"; "" for "auto"; None for a codec that decodes all files."""
     auto, _, code_page = encoding.partition(":")
     return code_page if auto == "auto" else None
 
@@ -103,7 +103,7 @@ def remembered(encoding: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class Encoding:
-    """The codec's name, the length of the byte order mark, and how it was found.
+    """Detected encoding: the codec, the length of the byte order mark, and how it was detected.
 
     Attributes:
         others: the codec of the lines that are not `name`, in a file that mixes both; "": all are.
@@ -117,14 +117,14 @@ class Encoding:
     sample: str = ""
 
     def code_page(self) -> str:
-        """The codec of what is not Unicode; "" if all is, or if the file is ASCII on the outside."""
+        """Codec of text that is not Unicode; "" if all is, or if the bytes are ASCII."""
         return self.others or ("" if self.name.startswith(("utf", *seven_bit.CODECS)) else self.name)
 
 
 def detect(
     open_chunks: Callable[[], Iterable[bytes]], language: str = "en", code_page: str = "", declared: str = ""
 ) -> Encoding:
-    """Detect the encoding of a file in that language; open_chunks reads its bytes from the start.
+    """Detect the encoding of a file in a language; open_chunks reads its bytes from the start.
 
     The encoding that a page declares, if all of it decodes so, unless it is plainly UTF-8. UTF-8 if all is valid, or
     nearly all and it has many multi-byte characters. Otherwise the code page that is given, or that the lines which are
@@ -170,7 +170,7 @@ def detect(
 
 
 def _is_as_declared(open_chunks: Callable[[], Iterable[bytes]], declared: str, seen: Counter) -> bool:
-    """Whether a page decodes without error in the encoding that it declares. False if the page is plainly UTF-8."""
+    """Whether a page decodes without error in its declared encoding. False if it is clearly UTF-8."""
     least = 1 if is_latin(declared) else _MIN_CHARACTERS
     if declared.startswith("utf") or (not seen["damage"] and seen["clean"] >= least):
         return False
@@ -184,7 +184,7 @@ def _is_as_declared(open_chunks: Callable[[], Iterable[bytes]], declared: str, s
 
 
 def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The bytes in blocks that end with a line, or in a line that is very long with a space."""
+    """Blocks of bytes that end with a line, or with a space in a very long line."""
     rest = b""
     for chunk in chunks:
         data = rest + chunk
@@ -200,7 +200,7 @@ def _multibyte(text: str) -> int:
 
 
 def _wide_without_mark(sample: bytes) -> str | None:
-    """The codec of UTF-16 or UTF-32 without a byte order mark; None if the sample is something else.
+    """UTF-16 or UTF-32 without a byte order mark as a codec; None if the sample is neither.
 
     UTF-16 has NUL in every other byte, or control bytes that are plausible in one byte order only: Cyrillic has 0x04
     there, though it is also valid UTF-8, and Chinese low bytes of all values. A sample that is plausible in both orders
@@ -231,7 +231,7 @@ def _wide_without_mark(sample: bytes) -> str | None:
 
 
 def _beginning(sample: bytes, name: str) -> str | None:
-    """The text of a sample, which may end inside a character; None if the codec cannot decode it."""
+    """Text of a sample, which may end inside a character; None if the codec cannot decode it."""
     try:
         return codecs.getincrementaldecoder(name)().decode(sample)
     except UnicodeDecodeError:
@@ -246,7 +246,7 @@ def decoded(
     check: bool = True,
     is_page: bool = False,
 ) -> tuple[Encoding, Iterator[str]]:
-    """The encoding and the text; with `check`, NotTextError for other files.
+    """The encoding and the decoded text; with `check` NotTextError for files that are not text.
 
     Args:
         codec: its name; "auto": detected; "auto:CODEC": that one for what is not UTF-8.
@@ -265,7 +265,7 @@ def decoded(
 
 
 def decode(chunks: Iterable[bytes], encoding: Encoding, counts: Counter) -> Iterator[str]:
-    """The text in pieces, without its byte order mark and without NUL; undecodable bytes become U+FFFD."""
+    """Decode the text in pieces, without byte order mark and NUL; undecodable bytes become U+FFFD."""
     for text, undecodable in (
         _by_lines(chunks, encoding.others, counts) if encoding.others else _by_chunks(chunks, encoding)
     ):
@@ -285,7 +285,7 @@ def _by_chunks(chunks: Iterable[bytes], encoding: Encoding) -> Iterator[tuple[st
 
 
 def _by_lines(chunks: Iterable[bytes], code_page: str, counts: Counter) -> Iterator[tuple[str, int]]:
-    """Each line as UTF-8, or in the code page if more of its bytes are in error than characters are right."""
+    """Decode each line as UTF-8, or in the code page if most of its bytes are invalid UTF-8."""
     utf_8, other = CountingDecoder("utf-8"), CountingDecoder(code_page)
     for block in _whole_lines(chunks):
         block = block.removeprefix(codecs.BOM_UTF8)
@@ -299,7 +299,7 @@ def _by_lines(chunks: Iterable[bytes], code_page: str, counts: Counter) -> Itera
 
 
 def lines(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """(text without its line end, whether the line ends here). Long lines come in pieces. LF, CR LF, CR end lines."""
+    """(text without line end, whether the line ends here). Long lines come in pieces. LF, CR LF, CR end lines."""
     line_feeds = IncrementalNewlineDecoder(None, translate=True)
     for chunk in chain(filter(None, chunks), [""]):
         *whole, rest = line_feeds.decode(chunk, final=not chunk).split("\n")
@@ -310,7 +310,7 @@ def lines(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
 
 
 def whole_lines(chunks: Iterable[str]) -> Iterator[str | None]:
-    """Complete lines; None for one longer than MAX_ROW_CHARACTERS."""
+    """Complete lines; None for a line longer than MAX_ROW_CHARACTERS."""
     parts: list[str] = []
     size = 0
     for text, ends in lines(chunks):

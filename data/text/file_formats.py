@@ -1,4 +1,4 @@
-"""The format of a file, inferred from its name and its first bytes; and why a file is not read."""
+"""Infers the format of a file from its name and first bytes, or why it is not read."""
 
 import mimetypes
 import re
@@ -70,7 +70,7 @@ _PAGE = re.compile(
 
 @dataclass(frozen=True)
 class Input:
-    """A file: its path, its name in document ids, format and compression ("" or a suffix); named: given itself."""
+    """A file to read: path, name in document ids, format, compression ("" or a suffix); named: by the user."""
 
     path: Path
     name: str
@@ -80,12 +80,12 @@ class Input:
 
 
 def readable_suffixes() -> Iterable[str]:
-    """The suffixes of the formats that are read, without source code."""
+    """Suffixes of the readable formats, without source code."""
     return (suffix for suffix, kind in _FORMAT_OF.items() if kind != "code")
 
 
 def input_of(path: Path, name: str, kind: str, named: bool = True) -> Input | str:
-    """The input, or the reason for leaving it out.
+    """The file's format and compression as an `Input`, or the reason for leaving it out.
 
     Args:
         path: an existing file.
@@ -126,13 +126,13 @@ def _is_in_maildir(path: Path) -> bool:
 
 
 def _is_mail_index(path: Path) -> bool:
-    """Whether a file next to the folders of a Maildir is a mail server's: without a suffix, or with a server's name."""
+    """Whether a file in a Maildir is a mail server's: without a suffix, or with a server's name."""
     is_servers = path.name.startswith(("dovecot", "courier", "maildir", "cyrus."))
     return (is_servers or not path.suffix) and all((path.parent / name).is_dir() for name in ("cur", "new", "tmp"))
 
 
 def _reason_against_suffix(path: Path, bare: Path, compression: str) -> str:
-    """Why a file whose suffix is of no format is not read; bare: its path without the suffix of a compression."""
+    """Why a file with an unknown suffix is not read; bare: its path without a compression's suffix."""
     suffix = bare.suffix.lower()
     if suffix == ".xml" and (dump := _DUMP.search(_head_of(path, compression))) is not None:
         return _reason_against_dump(path, dump)
@@ -141,7 +141,7 @@ def _reason_against_suffix(path: Path, bare: Path, compression: str) -> str:
 
 
 def _reason_against_dump(path: Path, dump: re.Match[bytes]) -> str:
-    """Names the command that extracts the articles of a wiki's dump."""
+    """Why a wiki's dump is not read: the command that extracts its articles."""
     found = re.search(rb"xml:lang=.([a-z][\w-]*)", dump[0])
     language = found[1].decode() if found else "LANGUAGE"
     flags = ["--language", language, "--local-dump", shown(path), "--output-dir", "FOLDER"]
@@ -150,7 +150,7 @@ def _reason_against_dump(path: Path, dump: re.Match[bytes]) -> str:
 
 
 def _may_be_prose(path: Path, name: str, compression: str) -> bool:
-    """Whether a file of an unknown name may be read as text: no picture, style sheet, program or base64."""
+    """Whether a file with an unknown name may be text: no picture, style sheet, program or base64."""
     head = _head_of(path, compression).decode("utf-8", "replace")
     is_other = (mimetypes.guess_type(name)[0] or "").startswith(("image/", "audio/", "video/", "font/", "text/css"))
     is_other |= "\0" in head or head.count("\ufffd") > len(head) / 4
@@ -158,14 +158,14 @@ def _may_be_prose(path: Path, name: str, compression: str) -> bool:
 
 
 def _head_of(path: Path, compression: str) -> bytes:
-    """The beginning of a file; nothing of one that cannot be read, which is named when its turn comes."""
+    """First bytes of a file; empty if it cannot be read, which is reported later."""
     with suppress(DamagedError, NotTextError, OSError):
         return next(read_chunks(path, compression, _HEAD_BYTES), b"")
     return b""
 
 
 def table_input(path: Path, kind: str = "auto") -> Input:
-    """A table; plain text is a TSV. ValueError for a file of another kind."""
+    """A table as an `Input`; plain text counts as TSV. ValueError for another kind of file."""
     if _FORMAT_OF.get(path.suffix.lower()) in OFFICE_KINDS and kind == "auto":
         source: Input | str = "is an office document; save it as CSV"
     else:

@@ -1,4 +1,4 @@
-"""What reading a corpus finds besides its text: bad rows, encodings, problems, and files that are left out."""
+"""Remarks about a corpus while it is read: bad rows, encodings, problems, and files left out."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,22 +21,22 @@ _MAX_LEFT_OUT = 10_000
 
 @dataclass
 class Findings:
-    """What reading a corpus notes: counts, and the names of what is odd or left out."""
+    """Counts, and names of odd or omitted files, collected while a corpus is read."""
 
     counts: Counter = field(default_factory=Counter)
-    problems: list[str] = field(default_factory=list)  # the first ones, "file:line: reason"
-    bad_rows: dict[str, tuple[str, int]] = field(default_factory=dict)  # file -> its first one, and how many
+    problems: list[str] = field(default_factory=list)  # the first problems, "file:line: reason"
+    bad_rows: dict[str, tuple[str, int]] = field(default_factory=dict)  # file -> first bad row, and their number
     encodings: Counter = field(default_factory=Counter)
-    not_ascii: dict[str, str] = field(default_factory=dict)  # encoding -> the first line of such text in it
-    code_page: str = ""  # of the last file that is not Unicode
-    left_out: list[str] = field(default_factory=list)  # what was not read, "file: reason"
-    guessed: list[str] = field(default_factory=list)  # tables whose text column was guessed, "file: column"
-    repeated_names: dict[int, str] = field(default_factory=dict)  # number of a column -> name of one before it
-    bytes_left_out: int = 0  # of the files among `left_out`
-    notices: Notices = field(default_factory=Notices)  # damage, markup and repeated lines
+    not_ascii: dict[str, str] = field(default_factory=dict)  # encoding -> first line with text beyond ASCII
+    code_page: str = ""  # code page of the last file that is not Unicode
+    left_out: list[str] = field(default_factory=list)  # omitted files, "file: reason"
+    guessed: list[str] = field(default_factory=list)  # tables with a guessed text column, "file: column"
+    repeated_names: dict[int, str] = field(default_factory=dict)  # column number -> the earlier column's name
+    bytes_left_out: int = 0  # size of the files in `left_out`
+    notices: Notices = field(default_factory=Notices)  # notices of damage, markup and repeated lines
 
     def encoding_lines(self) -> list[str]:
-        """What was not plainly UTF-8, each encoding with a line of it by which a reader sees whether it is right.
+        """Lines about encodings other than plain UTF-8, each with a decoded example.
 
         Before it the columns of a table that have the name of another.
         """
@@ -52,11 +52,11 @@ class Findings:
         ]
 
     def row_lines(self) -> list[str]:
-        """Lines that count rows without data, such as repeated names of columns."""
+        """Lines that count rows without data, such as repeated headers."""
         return [f"{name}: {self.counts[name]:,}" for name in (REPEATED_NAMES, ROWS_OF_TYPES) if self.counts[name]]
 
     def noticed(self) -> list[str]:
-        """Notices about the text, and a line that counts what was not read."""
+        """Notices about the text, and a line that counts the omitted files."""
         unread = [
             f"{number:,} {name.removesuffix(', not read')}"
             for name, number in self.counts.items()
@@ -69,7 +69,7 @@ class Findings:
             self.problems.append(printable(text))
 
     def bad_row(self, path: Path, number: int, problem: str) -> None:
-        """Count a row that is left out, and name it among the first of its file."""
+        """Count an omitted row, and name it if it is among the first of its file."""
         name, row = shown(path), printable(f"{number}: {problem}")
         first, before = self.bad_rows.get(name, (row, 0))
         self.counts["bad rows"] += 1
@@ -78,7 +78,7 @@ class Findings:
             self.problem(f"{name}:{row}")
 
     def leave_out(self, count: str, path: Path | str, reason: str) -> None:
-        """Count what is left out, and name it among the first ten thousand."""
+        """Count an omission, and name it if it is among the first ten thousand."""
         self.counts[count] += 1
         if isinstance(path, Path) and path.is_file():
             self.bytes_left_out += path.stat().st_size
@@ -86,13 +86,13 @@ class Findings:
             self.left_out.append(printable(f"{shown(path)}: {reason}"))
 
     def drops_base64(self, document: str, base64: int, characters: int) -> bool:
-        """Whether a document is mostly base64, and then counted and named."""
+        """Whether a document is mostly base64; if so, it is counted and named."""
         if is_encoded := is_mostly_base64(base64, characters):
             self.leave_out("dropped: mostly base64", document, "is mostly base64")
         return is_encoded
 
     def guess(self, path: Path, column: str, unused: Sequence[str] = ()) -> None:
-        """Name a table whose text column was guessed, and its other columns of text."""
+        """Record a table whose text column was guessed, and its other text columns."""
         if len(self.guessed) < _MAX_LEFT_OUT:
             joined = joined_name([*unused, column])
             names = ", ".join(map(repr, unused))
@@ -100,7 +100,7 @@ class Findings:
             self.guessed.append(f"{shown(path)}: column {column!r}, the longest text{more}")
 
     def refuse(self, source: Input, error: NotTextError | DamagedError, documents: int) -> None:
-        """Count and name a file of a folder that cannot be read; ValueError if the file itself was given.
+        """Count and name a file of a folder that cannot be read; ValueError if the user named the file.
 
         Args:
             documents: those that were read before the error.
@@ -114,7 +114,7 @@ class Findings:
 
 
 def _counted_reason(error: NotTextError | DamagedError) -> tuple[str, str]:
-    """(name of the count, reason) of a file that cannot be read."""
+    """(name of the count, reason) for a file that cannot be read."""
     if isinstance(error, DamagedError):
         return "damaged files left out", error.reason
     if isinstance(error, NoColumnError):

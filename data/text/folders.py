@@ -64,7 +64,7 @@ def files_below(
 
 
 def _target_outside(path: str, top: str) -> str | None:
-    """Where a link leads, if that exists and is not below `top`; None for all other paths."""
+    """Target of a link, if it exists and is not below `top`; None for other paths."""
     if not os.path.islink(path):
         return None
     target = os.path.realpath(path)

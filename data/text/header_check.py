@@ -1,4 +1,4 @@
-"""Refuses a table whose first line is a row or a title, not the names of its columns.
+"""Refuses a table whose first line is data or a title, not the column names.
 
 Finds rows that are none: names that come again, as in files that were joined, and types below the names.
 
@@ -35,12 +35,12 @@ _SENTENCE = re.compile(r"(\S+\s+){4,}\S+|(\S+\s+){2,}\S*[.!\u2026]|.{5,}[\u3002\
 
 
 class NoHeaderError(NotTextError):
-    """The first line of a table does not name its columns; the message has the remedy."""
+    """The first line of a table holds no column names; the message has the remedy."""
 
 
 @dataclass(frozen=True)
 class ColumnSample:
-    """A column in the first rows of a table.
+    """Name and first values of a table's column.
 
     Attributes:
         name: its field of the first line.
@@ -54,7 +54,7 @@ class ColumnSample:
         return set(self.values)
 
     def repeats(self) -> bool:
-        """Whether each value occurs at least twice in the mean, as labels do."""
+        """Whether each value occurs at least twice on average, as labels do."""
         return 0 < 2 * len(self.distinct()) <= len(self.values)
 
 
@@ -100,12 +100,12 @@ def is_sentence_among_sentences(column: ColumnSample) -> bool:
 
 
 def _is_sentence(text: str) -> bool:
-    """Whether a text has five words, three and a mark at the end, or five characters and a full-width mark."""
+    """Whether a text is a sentence: five words, or three and a final mark, or CJK characters with a full-width mark."""
     return _SENTENCE.fullmatch(text) is not None
 
 
 def _ends_like(name: str, texts: Sequence[str]) -> bool:
-    """Whether the name ends with no "?" or ":", or most texts end with the same: a question may head its answers."""
+    """Whether the name ends as most texts do; one that ends with "?" or ":" may be a heading of its answers."""
     mark = name[-1]
     return mark not in "?:" or 2 * sum(text.endswith(mark) for text in texts) > len(texts)
 
@@ -117,7 +117,7 @@ def _is_as_long_as(name: str, texts: Sequence[str]) -> bool:
 
 
 def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-header") -> None:
-    """NoHeaderError if the first line is a row.
+    """Raise NoHeaderError if the first line is data.
 
     Args:
         rows: the first ones, by the fields of the first line.
@@ -136,20 +136,20 @@ def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-
 
 
 def repeats_names(fields: Sequence[Any], names: Sequence[str]) -> bool:
-    """Whether a row repeats the names of the columns, as in joined files. A single name must be a usual one."""
+    """Whether a row repeats the column names, as in joined files. A single column must have a usual name."""
     if len(fields) != len(names) or not names or fields[0] != names[0] or list(fields) != list(names):
         return False
     return len(names) > 1 or _has_usual_name(names)
 
 
 def are_types(fields: Sequence[Any]) -> bool:
-    """Whether the fields of a first row are types, `string` and `category`, rather than values."""
+    """Whether the fields of a first row are types, such as `string` and `category`, not values."""
     filled = [str(field).strip() for field in fields if field not in (None, "")]
     return len(filled) > 1 and all(map(_TYPE.fullmatch, filled)) and any(len(field) > 2 for field in filled)
 
 
 def refuse_names_below(first: Sequence[str], rows: Sequence[tuple[int, Sequence[str]]], line: str = "line") -> None:
-    """NoHeaderError if the first line is a title or the upper of two lines of names.
+    """Raise NoHeaderError if the first line is a title, or the upper of two header lines.
 
     Such a line leaves fields empty, repeats a name, or has fewer fields than the rows. Names are then the first of
     the next lines that has more fields, all short and different; one is a usual name, or numbers or long texts stand
@@ -190,7 +190,7 @@ def _is_title(first: Sequence[str]) -> bool:
 
 
 def _are_usual(names: Sequence[str]) -> bool:
-    """Whether one is a usual name of more than a letter."""
+    """Whether one of the names is usual and longer than a letter."""
     return not _USUAL_NAMES.isdisjoint(name.lower() for name in names if len(name) > 1)
 
 
@@ -200,7 +200,7 @@ def _may_be_names(fields: Sequence[str]) -> bool:
 
 
 def _differs(name: str, values: Sequence[str]) -> bool:
-    """Whether numbers or long texts stand below a name."""
+    """Whether numbers or long texts follow a name."""
     filled = [value for value in values if value]
     return bool(filled) and (
         all(_NUMBER.fullmatch(value) for value in filled) or all(map(is_longer_than_names, filled))

@@ -1,4 +1,4 @@
-"""Which examples are held out together, and which of these groups are held out: the one rule for text of any kind.
+"""Groups examples that must be held out together, and selects held-out groups; one rule for all kinds of text.
 
 Examples of one key are a group: a patient, an author, a mail thread. Without keys, examples of equal or nearly equal
 texts are a group (`data.text.same_text`), also through other texts. Here numbers make no difference in a text with at
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*")  # also a time, a date or a decimal
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of n examples.
+    """Groups of n examples.
 
     Attributes:
         numbers: int64 [n], from 0, in the order of the keys or texts.
@@ -77,7 +77,7 @@ def text_groups(columns: Sequence[Sequence[str]], folds: int) -> Groups:
 def rows_in_both(
     columns: Sequence[Sequence[str]], others: Sequence[Sequence[str]]
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """(bool [n], bool [n]): whether a row is equal, and only nearly equal, to one of the others.
+    """Whether each row equals, or only nearly equals, one of the other rows: two bool [n].
 
     The second is None beyond MOST_COMPARED different rows.
     """
@@ -95,20 +95,20 @@ def rows_in_both(
 
 
 def _normalized_rows(columns: Sequence[Sequence[str]]) -> np.ndarray:
-    """object [n]: the normalised texts of each row, joined by a tab."""
+    """The normalised texts of each row joined by a tab: object [n]."""
     rows = ["\t".join(map(normalized, texts)) for texts in zip(*columns, strict=True)]
     return np.array(rows, object)
 
 
 def _first_near(columns: Sequence[Sequence[str]]) -> np.ndarray:
-    """int64 [n]: for each row the number of the first row that is equal or nearly equal in every column."""
+    """Number of the first row that is equal or nearly equal in every column, for each row: int64 [n]."""
     numbers = [near_numbers([without_numbers(text) for text in column]) for column in columns]
     _, firsts, groups = np.unique(np.stack(numbers, axis=1), axis=0, return_index=True, return_inverse=True)
     return np.asarray(firsts[groups.reshape(-1)])
 
 
 def without_numbers(text: str) -> str:
-    """The text with 0 for each number, if at least three of its words have no digit; otherwise the text."""
+    """Replace numbers by 0, if at least three words have no digit; otherwise the text."""
     if not any(map(str.isdigit, set(text))):
         return text
     others = [word for word in words_of(text) if word.isalpha() or not any(map(str.isdigit, word))]
@@ -116,7 +116,7 @@ def without_numbers(text: str) -> str:
 
 
 def folds_of(groups: Groups, classes: np.ndarray | None, folds: int, seed: int, *, by_rows: bool) -> np.ndarray:
-    """int64 [n]: the fold of each row, with the classes in proportion; the rows of a group are in one fold.
+    """Fold of each row, int64 [n], stratified by class; the rows of a group are in one fold.
 
     The folds are those of scikit-learn: of KFold and StratifiedKFold where each group counts as its first row, of
     GroupKFold and StratifiedGroupKFold where it counts with all of its rows.
@@ -147,14 +147,14 @@ def folds_of(groups: Groups, classes: np.ndarray | None, folds: int, seed: int, 
 
 
 def _class_counts(groups: Groups, classes: np.ndarray) -> np.ndarray:
-    """float64 [groups, classes that occur]: the rows of each class in each group."""
+    """Number of rows of each class in each group, float64 [groups, classes that occur]."""
     names, numbers = np.unique(classes, return_inverse=True)
     cells = groups.numbers * len(names) + numbers
     return np.bincount(cells, minlength=len(groups) * len(names)).reshape(len(groups), -1).astype(np.float64)
 
 
 def _in_proportion(classes: np.ndarray, folds: int, rng: np.random.RandomState) -> np.ndarray:
-    """int64 [n]: the fold of each member. Every fold gets its share of each class, chosen at random."""
+    """Fold of each member, int64 [n], drawn at random with each fold's share of each class."""
     names, firsts = np.unique(classes, return_index=True)
     names = names[np.argsort(firsts)]  # in the order in which they occur
     result, dealt = np.zeros(len(classes), np.int64), 0
@@ -169,7 +169,7 @@ def _in_proportion(classes: np.ndarray, folds: int, rng: np.random.RandomState) 
 
 
 def _deal_groups(counts: np.ndarray, priorities: np.ndarray, folds: int, rng: np.random.RandomState) -> np.ndarray:
-    """int64 [g]: the fold of each group. Each goes where the shares of the classes stay most alike over the folds.
+    """Fold of each group, int64 [g], chosen so that class shares of the folds stay most alike.
 
     Of equally good folds, the one with the fewest rows is taken.
 
@@ -197,7 +197,7 @@ def _deal_groups(counts: np.ndarray, priorities: np.ndarray, folds: int, rng: np
 
 
 def held_out_in_order(keys: np.ndarray, sizes: np.ndarray, target: float) -> np.ndarray:
-    """bool [n]: the examples with the smallest keys, whose sizes together are nearest to the target; at least one key.
+    """Hold out the examples with the smallest keys, up to about the target size, at least one key: bool [n].
 
     Args:
         keys: integers [n]; examples of one key are on one side.

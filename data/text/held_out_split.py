@@ -1,4 +1,4 @@
-"""Divides imported documents into a training and a held-out part; the hash of a text decides its part.
+"""Divides imported documents into training and held-out text; the hash of a text decides its part.
 
 Documents are held out in the order of their hashes until the share is reached. So the division depends neither on the
 order nor on the number of the files, equal texts get into the same part, and added text moves few others. A document
@@ -31,13 +31,13 @@ _NEXT_BLOCK = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: the hashes of a documen
 
 @dataclass
 class Documents:
-    """64 bits of the hash of each document's text, and its bytes without the id; 17 bytes of memory each."""
+    """A 64-bit hash of each document's text and its size without the id; 17 bytes of memory each."""
 
     hashes: array = field(default_factory=lambda: array("Q"))
     sizes: array = field(default_factory=lambda: array("Q"))
     are_grouped: array = field(
         default_factory=lambda: array("b")
-    )  # whether the hash is of a group, which is not divided
+    )  # whether the hash is a group's, which is not divided
 
     def add(self, sha256: bytes, num_bytes: int, is_grouped: bool) -> None:
         self.are_grouped.append(is_grouped)
@@ -46,12 +46,12 @@ class Documents:
 
 
 def held_out_bytes(text_bytes: int, fraction: float) -> float:
-    """Bytes to hold out: the share that was asked for, but of very little text at least 1 kB or a fifth."""
+    """Bytes to hold out: the requested share; for very little text at least 1 kB or a fifth."""
     return max(text_bytes * fraction, min(LEAST_BYTES, text_bytes * _LARGEST_LEAST_SHARE))
 
 
 def check_groups(group_by: str | None, number: int) -> None:
-    """Raise ValueError if no document has the requested group, or if all documents are of one group."""
+    """Raise ValueError if no document has the requested group, or all are in one group."""
     if group_by is not None and number < 2:
         problem = "all documents are of one group" if number else "no document has a group"
         raise ValueError(
@@ -61,7 +61,7 @@ def check_groups(group_by: str | None, number: int) -> None:
 
 
 def plan_split(documents: Documents, fraction: float) -> tuple[np.ndarray, np.ndarray]:
-    """(int64 [n], the number of blocks of each document; bool [sum of it], whether each block is held out)."""
+    """Number of blocks of each document, int64 [n], and whether each block is held out, bool [blocks]."""
     are_grouped = np.frombuffer(documents.are_grouped, bool)
     hashes, sizes = np.frombuffer(documents.hashes, np.uint64), np.frombuffer(documents.sizes, np.uint64).astype(float)
     target = held_out_bytes(int(sizes.sum()), fraction)
@@ -81,7 +81,7 @@ def divide(
     held_out: SourceWriter,
     advance: Callable[[int], object],
 ) -> None:
-    """Write each document to the writer of its part, and delete the files that are done.
+    """Write each document to the writer of its part, and delete finished files.
 
     The neighbouring blocks of one part become one document: id, id#2, id#3 ...
 
@@ -111,7 +111,7 @@ def divide(
 
 
 def _read_document(file: BinaryIO, num_bytes: int, num_blocks: int) -> tuple[bytes, Iterator[bytes]]:
-    """(id, text in blocks of about equal size) of the line of LDDL's layout that begins here."""
+    """Read a line of LDDL's layout: (id, text in blocks of about equal size)."""
     head = b""
     while b" " not in head:
         head += file.readline(_READ_BYTES)
@@ -120,7 +120,7 @@ def _read_document(file: BinaryIO, num_bytes: int, num_blocks: int) -> tuple[byt
 
 
 def _text_blocks(file: BinaryIO, held: bytes, num_bytes: int, num_blocks: int) -> Iterator[bytes]:
-    """Blocks of the text and its line end; `held` was read before. The cuts depend only on the text."""
+    """Blocks of a text with its line end; `held` was read before. The cuts depend only on the text."""
     start, read = 0, len(held)
     for block in range(1, num_blocks):
         stop = num_bytes * block // num_blocks
@@ -133,7 +133,7 @@ def _text_blocks(file: BinaryIO, held: bytes, num_bytes: int, num_blocks: int) -
 
 
 def _block_end(block: bytes) -> int:
-    """Where to cut a block: at the last sentence's start in its second half, otherwise at a word's or a character's."""
+    """End of a block: the last sentence start in its second half, otherwise a word's or a character's."""
     low = character_start(block, max(len(block) // 2, len(block) - _WINDOW_BYTES))
     high = character_start(block, len(block) - 4)
     window = block[low:high].decode("utf-8", "replace")

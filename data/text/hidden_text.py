@@ -1,4 +1,4 @@
-"""Which text of Word and OpenDocument files is hidden: by its own formatting, or by a style.
+"""Detects hidden text in Word and OpenDocument files, by its own formatting or by a style.
 
 Word      <w:vanish/> in the formatting of a run, or of a style that the run or its paragraph names
 OpenDocument      text:display="none" in the style of a span, paragraph or section; hidden-text and hidden-paragraph
@@ -13,12 +13,12 @@ _OFF = ("0", "false", "off")
 
 
 def local(name: str) -> str:
-    """The name of an element or attribute without its namespace."""
+    """Name of an element or attribute without its namespace."""
     return name.rpartition(" ")[2]
 
 
 def hidden_word_styles(styles: ElementTree.Element) -> frozenset[str]:
-    """The ids of Word's styles whose text is hidden, by themselves or by the style that they are based on."""
+    """Ids of Word styles with hidden text, by themselves or by their base style."""
     own: dict[str, bool] = {}
     parents: dict[str, str] = {}
     for style in styles.iterfind("{*}style"):
@@ -44,7 +44,7 @@ def _value(element: ElementTree.Element, name: str) -> str:
 
 
 class WordVisibility:
-    """Follows the elements of a Word file; `is_hidden` holds for the text that comes next."""
+    """Tracks the elements of a Word file; `is_hidden` is about the next text."""
 
     def __init__(self, counts: Counter, styles: frozenset[str] = frozenset()) -> None:
         self.is_hidden = False
@@ -87,7 +87,7 @@ class WordVisibility:
 
 
 class OpenDocumentVisibility:
-    """The same of an OpenDocument file, whose styles stand before its text."""
+    """As `WordVisibility`, for an OpenDocument file, whose styles come before its text."""
 
     def __init__(self, counts: Counter) -> None:
         self.is_hidden = False

@@ -1,4 +1,4 @@
-"""The text of HTML pages, without markup, scripts and navigation."""
+"""Extracts the text of HTML pages, without markup, scripts and navigation."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ _MARKS_WORDS = frozenset(
 
 
 def text_of_html(chunks: Iterable[str], dropped: frozenset[str] = DROPPED) -> Iterator[str]:
-    """The text in pieces, without the dropped elements; line ends stand between blocks, not inside of lines."""
+    """Text in pieces without dropped elements; line ends separate blocks and do not occur inside lines."""
     parser = _Parser(dropped)
     for chunk in chunks:
         parser.feed(chunk)
@@ -70,7 +70,7 @@ class _Parser(HTMLParser):
         self.handle_startendtag(tag, None)
 
     def parse_marked_section(self, i: int, report: bool = True) -> int:
-        """An unknown `<![name[` is a comment, as in a browser; the library raises AssertionError."""
+        """Treat an unknown `<![name[` as a comment, as browsers do; the library raises AssertionError."""
         try:
             return super().parse_marked_section(i, report)
         except AssertionError:
@@ -81,7 +81,7 @@ class _Parser(HTMLParser):
             self.text.append(data)
 
     def _ends(self, tag: str) -> bool:
-        """Whether an element begins that the open ones cannot hold: an end tag is missing, or was omitted."""
+        """Whether an element starts that the open ones cannot contain, because an end tag is missing."""
         if self._dropped[0] in _READINGS:
             return tag in _READINGS or tag in _BLOCKS
         in_head = self._dropped[-1] == "head" and tag not in _OF_HEAD

@@ -1,4 +1,4 @@
-"""Settings of an import of text: what is read, and which documents are kept or held out."""
+"""Settings of a text import: which files are read, and which documents are kept or held out."""
 
 from typing import Annotated, Literal, Self
 
@@ -14,7 +14,7 @@ from data.text.same_text import MODES
 
 
 class ImportSettings(Settings):
-    """Settings that decide the corpus, given the files."""
+    """Settings that decide the corpus made from the files."""
 
     format: Annotated[
         Literal["auto", *FORMATS],  # type: ignore[valid-type]
@@ -63,7 +63,7 @@ class ImportSettings(Settings):
         return self
 
     def reading(self) -> Reading:
-        """How the files are read."""
+        """The settings for reading the files."""
         return Reading(
             language=self.lang,
             encoding=self.encoding,

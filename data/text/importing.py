@@ -1,4 +1,4 @@
-"""Imports files of text: documents are read, checked for duplicates, divided, written in LDDL's layout and reported."""
+"""Imports text files: reads documents, drops duplicates, splits, writes LDDL's layout, and reports."""
 
 import hashlib
 import json
@@ -57,10 +57,10 @@ _MAX_EXAMPLES = 20
 
 
 class _Document:
-    """A document that is being read: its text with single spaces, in memory or, if long, on the disk."""
+    """A document while it is read: its text with single spaces, in memory or, if long, on disk."""
 
     def __init__(self, identifier: str, deduplicate: str | None, folder: Path, has_lines: bool) -> None:
-        """has_lines: its line breaks become LINE_BREAK."""
+        """has_lines: line breaks become LINE_BREAK."""
         self.id = utf8("_".join(identifier.split()) or "document").decode()
         self.digest = TextDigest(deduplicate)
         self.characters = self.num_bytes = self.base64_characters = 0
@@ -95,7 +95,7 @@ class _Document:
 
 
 class _Import:
-    """One import; `findings` and `duplicates` name what was not kept."""
+    """One import; `findings` and `duplicates` name the omitted documents."""
 
     def __init__(self, inputs: list[Input], settings: ImportSettings, findings: Findings, work: Path) -> None:
         self._inputs, self._settings, self._work = inputs, settings, work
@@ -143,7 +143,7 @@ class _Import:
                 meter.update(source.path.stat().st_size)
 
     def _is_kept(self, document: _Document, seen: SeenDocuments | None) -> bool:
-        """Count the document, or the reason for dropping it."""
+        """Count the document, or the reason for dropping it; returns whether it is kept."""
         counts = self.findings.counts
         counts["documents read"] += 1
         if document.characters < max(1, self._settings.min_characters):
@@ -167,7 +167,7 @@ class _Import:
         return True
 
     def _key(self, document: _Document) -> bytes:
-        """The hash that decides the part of a document: that of its group, or of its text."""
+        """Hash that decides the part of a document: its group's, or its text's."""
         if document.group is None:
             if self._settings.group_by is not None:
                 self.findings.counts["documents without a group"] += 1
@@ -192,7 +192,7 @@ class _Import:
 
 
 def import_files(paths: Sequence[Path], output: Path, settings: ImportSettings) -> dict:
-    """Write the corpus and its report; returns the report."""
+    """Import the files: write the corpus and its report; returns the report."""
     parts = PARTS if settings.held_out_fraction else ("",)
     finals = {part: output / part / "source" / settings.lang for part in parts}
     findings = Findings()
@@ -271,7 +271,7 @@ def _warn_if_large(source: Input, document: _Document, settings: ImportSettings)
 
 
 def print_report(report: dict, output: Path) -> None:
-    """Print the sizes of the parts, the counts, and the first of everything that was left out."""
+    """Print sizes of the parts, counts, and the first omissions."""
     for part, facts in report["parts"].items():
         share = "" if part == "all" else f" ({facts['share']:.1%} of the text)"
         print(
@@ -294,7 +294,7 @@ def print_report(report: dict, output: Path) -> None:
 
 
 def _examples(lines: list[str]) -> list[str]:
-    """The first lines ("file: reason") to print; if there are more, of as many reasons as possible."""
+    """The first lines ("file: reason") to print, with as many different reasons as possible."""
     earlier: Counter = Counter()
     ranks = []
     for line in lines:
@@ -306,7 +306,7 @@ def _examples(lines: list[str]) -> list[str]:
 
 
 def _held_out_warnings(report: dict) -> Iterator[str]:
-    """What to know and do if the held-out part is small."""
+    """Warnings with remedies if the held-out part is small."""
     facts, fraction = report["parts"]["held_out"], report["settings"]["held_out_fraction"]
     total = report["counts"]["bytes of text"]
     if held_out_bytes(total, fraction) > total * fraction:

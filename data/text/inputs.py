@@ -1,4 +1,4 @@
-"""Lists the files of a corpus with their formats; what a folder holds besides is left out and named with the reason."""
+"""Lists the files of a corpus with their formats; other files in a folder are named with the reason."""
 
 import os
 import re
@@ -22,7 +22,7 @@ _UNREADABLE = "may not be read by this user; allow it (chmod +r), or leave it ou
 def list_inputs(
     paths: Iterable[Path], kind: str, findings: Findings, follow_links: bool = False, flag: str = "input"
 ) -> list[Input]:
-    """List the named files and the readable files below the named folders, sorted within each folder.
+    """List the named files and the readable files below named folders, sorted within each folder.
 
     Args:
         follow_links: also those that lead out of a folder.
@@ -58,7 +58,7 @@ def list_inputs(
 
 
 def _with_own_names(inputs: list[Input]) -> list[Input]:
-    """Give each input its own name, because ids of documents begin with it: a.md becomes a-2 if a.txt exists too."""
+    """Give each input a unique name for document ids: a.md becomes a-2 if a.txt exists too."""
     renamed: dict[str, Input] = {}
     for source in inputs:
         name, number = source.name, 1
@@ -100,13 +100,13 @@ def _inputs_below(folder: Path, kind: str, findings: Findings, follow_links: boo
 
 
 def _as_source_text(source: Input, kind: str) -> Input:
-    """The input, as source text if it is a file that an import wrote: one document a line, which begins with its id."""
+    """The input as source text, if it is an import's output with one document a line, its id first."""
     is_written = kind in ("auto", "code") and source.kind == "txt" and not source.compression
     return replace(source, kind=SOURCE_TEXT) if is_written and is_source_text(source.path) else source
 
 
 def _is_beside_source_text(file: Path) -> bool:
-    """Whether a file is the report or the download of an import, next to the text that the import wrote."""
+    """Whether a file is an import's report or download, next to the text that the import wrote."""
     if file.name == REPORT_NAME and any((file.parent / part / "source").is_dir() for part in ("", "train")):
         return True
     output = file.parent.parent
@@ -114,7 +114,7 @@ def _is_beside_source_text(file: Path) -> bool:
 
 
 def _refuse_both_parts(inputs: Iterable[Input], flag: str) -> None:
-    """ValueError if the held-out part of an import would be read with its training part."""
+    """Raise ValueError if the held-out part of an import would be read with its training part."""
     corpora = {corpus for source in inputs if source.kind == SOURCE_TEXT and (corpus := corpus_of(source.path))}
     for corpus in sorted(corpora):
         train = corpus.with_name("train")
@@ -126,11 +126,11 @@ def _refuse_both_parts(inputs: Iterable[Input], flag: str) -> None:
 
 
 def _hidden(folder: Path, name: Path) -> Path | None:
-    """The hidden file or folder at which a path ends or through which it goes; folders of mails are not hidden."""
+    """The hidden file or folder in a path; mail folders do not count as hidden."""
     begins = (Path(*name.parts[:place]) for place in range(1, len(name.parts) + 1) if name.parts[place - 1][0] == ".")
     return next((begin for begin in begins if not (folder / begin / "cur").is_dir()), None)
 
 
 def total_bytes(inputs: Iterable[Input]) -> int:
-    """Sum of the file sizes on disk."""
+    """Total size of the files on disk, in bytes."""
     return sum(os.path.getsize(source.path) for source in inputs)

@@ -1,4 +1,4 @@
-"""Reads rows that name their fields themselves: JSON lines, and JSON documents in memory.
+"""Reads rows of JSON lines, and of JSON documents in memory; each row names its fields.
 
 The name `fields.description` means a field inside of another one. `items[].text` means one in each item of a list: each
 gives a row, which repeats the fields outside of the list.
@@ -17,7 +17,7 @@ _TOO_LONG = f"is longer than {MAX_ROW_CHARACTERS} characters"
 
 
 def with_text(rows: Iterator[Row], form: TableForm) -> Iterator[Row]:
-    """The rows of JSON, after the form's text column was chosen by the first ones."""
+    """Rows of JSON, after choosing the form's text column from the first ones."""
     if form.text is None:
         return rows
     text, names = form.text, form.text.names
@@ -35,7 +35,7 @@ def with_text(rows: Iterator[Row], form: TableForm) -> Iterator[Row]:
 
 
 def _unless_refused(rows: Iterator[Row], text: TextColumn, refusal: NoColumnError) -> Iterator[Row]:
-    """The rows. If the first rows were refused and no later row has a text, the refusal is raised at the end."""
+    """Yield rows; if the first rows were refused and no later row has a text, raise that error at the end."""
     has_text = False
     for row in rows:
         has_text = has_text or text.among(row.values or ()) is not None
@@ -65,7 +65,7 @@ def _json_rows(number: int, content: object, form: TableForm) -> Iterator[Row]:
 
 
 def nested_rows(content: Mapping[str, Any], paths: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The rows of an object, which have also the fields inside of it that the paths name, by their paths."""
+    """Rows of an object, plus nested fields by the paths that name them."""
     wanted = {path: path for path in paths if path not in content}
     heads = [path.partition("[]")[0].split(".") for path in wanted if "[]" in path]
     lists = {".".join(head[:number]) for head in heads for number in range(1, len(head) + 1)}
@@ -74,7 +74,7 @@ def nested_rows(content: Mapping[str, Any], paths: Sequence[str]) -> Iterator[di
 
 
 def _inside(content: object, wanted: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """The fields that are wanted of each row; `wanted`: path -> what of it remains below this value."""
+    """The wanted fields of each row; `wanted`: path -> its part below this value."""
     found, lists = dict[str, Any](), dict[str, tuple[list, dict[str, str]]]()
     for path, below in wanted.items():
         head, is_list, rest = below.partition("[]")
@@ -91,7 +91,7 @@ def _inside(content: object, wanted: Mapping[str, str]) -> Iterator[dict[str, An
 
 
 def _below(content: object, path: str) -> Any:
-    """What a path of keys names, between which are dots; a key may have dots itself. None: nothing."""
+    """Value below a path of keys joined by dots; keys may contain dots. None if it is missing."""
     if not path:
         return content
     if isinstance(content, Mapping):
@@ -116,7 +116,7 @@ def _json_row(number: int, content: object, form: TableForm) -> Row:
 
 
 def document_rows(chunks: Iterable[str], form: TableForm) -> Iterator[Row]:
-    """The rows of a JSON document, or of JSON lines by the name of one; the first column is required."""
+    """Rows of a JSON document, or of JSON lines under its name; the first column is required."""
     text = ""
     for chunk in chunks:
         text += chunk

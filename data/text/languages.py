@@ -1,4 +1,4 @@
-"""Tells whether texts are English: by their script, and of Latin letters by the commonest words of 32 languages."""
+"""Detects whether texts are English, by their script and by the most frequent words of 32 languages."""
 
 import re
 from collections import Counter
@@ -14,7 +14,7 @@ _LEAST_ACCENTED = 0.1  # of the words, of any language with so many accents
 
 
 def are_foreign(texts: Iterable[str]) -> bool:
-    """Whether texts are surely not English."""
+    """Whether texts are certainly not English."""
     facts, words = ScriptFacts(), Counter[str]()
     for text in texts:
         facts.add(text)

@@ -1,4 +1,4 @@
-"""Reads source text in LDDL's layout: one document per line, its first token the document's id.
+"""Reads source text in LDDL's layout: one document per line, which begins with its id.
 
 The files are treated as one long text that is cut into blocks by position; a block owns the lines that start in it. So
 blocks are independent, and take the same time for large and small files and for long and short lines.
@@ -28,20 +28,20 @@ _OF_A_REPORT = {"settings", "counts"}  # keys of report.json
 
 
 def corpus_of(path: Path) -> Path | None:
-    """The folder that holds source/N.txt or source/<language>/N.txt; None for a file of another name."""
+    """Folder that holds source/N.txt or source/<language>/N.txt; None for a file with another name."""
     if not _NUMBERED.fullmatch(path.name):
         return None
     return next((above.parent for above in path.parents[:2] if above.name == "source"), None)
 
 
 def report_of(corpus: Path) -> Path | None:
-    """The report of the command that wrote a corpus; None without one."""
+    """Report of the command that wrote a corpus; None without one."""
     reports = (folder / REPORT_NAME for folder in (corpus, corpus.parent))
     return next((report for report in reports if report.exists()), None)
 
 
 def is_source_text(path: Path) -> bool:
-    """Whether a file is source text: by its name and report.json, or by its name and lines that begin with ids."""
+    """Whether a file is source text: by its name, and by report.json or lines that begin with ids."""
     corpus = corpus_of(path)
     if corpus is None:
         return False
@@ -53,7 +53,7 @@ def is_source_text(path: Path) -> bool:
 
 
 def check_source_text(folder: Path, files: Sequence[str]) -> None:
-    """ValueError, with the command that imports the folder, if one of its files holds raw text."""
+    """Raise ValueError if a file of the folder holds raw text; it names the import command."""
     for file in files[:: max(1, len(files) // _SAMPLED_FILES)]:
         corpus = corpus_of(Path(file))
         if corpus is not None and report_of(corpus) is not None:
@@ -82,7 +82,7 @@ def is_raw(words: Sequence[str], in_layout: bool) -> bool:
 
 
 def _first_words(file: str) -> list[str]:
-    """The first word of each line in the first 64 kB."""
+    """First word of each line in the first 64 kB."""
     with open(file, "rb") as opened:
         data = opened.read(_SAMPLED_BYTES)
     lines = data.decode("utf-8-sig", "replace").split("\n")
@@ -92,7 +92,7 @@ def _first_words(file: str) -> list[str]:
 
 
 def _imported(folder: Path) -> Path:
-    """The folder into which to import: next to the original."""
+    """Folder for an import of the files, next to the original."""
     whole = Path(os.path.abspath(folder))
     return (folder if folder.name else whole).with_name(f"{whole.name}-imported")
 
@@ -113,7 +113,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Block:
-    """Byte ranges (file, start, stop) of the source; every block but the last has num_bytes."""
+    """Byte ranges (file, start, stop) of the source text; every block but the last has num_bytes."""
 
     index: int
     num_bytes: int
@@ -121,7 +121,7 @@ class Block:
 
 
 def list_sources(folders: Sequence[str | Path], others: Counter | None = None) -> tuple[SourceFile, ...]:
-    """All *.txt files below the folders, by folder and name; `others` counts the other files there.
+    """All *.txt files below the folders, sorted by folder and name; `others` counts other files.
 
     In a corpus folder only its `source` is searched. Hidden files and folders, such as unfinished downloads and
     checkpoints of notebooks, are left out and not counted.
@@ -159,14 +159,14 @@ def list_sources(folders: Sequence[str | Path], others: Counter | None = None) -
 
 
 def _natural(path: str) -> tuple:
-    """Sort key that puts 10.txt after 9.txt."""
+    """Sort key that orders numbers in names: 10.txt after 9.txt."""
     return tuple(
         (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in path.replace(".", os.sep).split(os.sep)
     )
 
 
 def plan_blocks(sources: Sequence[SourceFile], block_bytes: int) -> tuple[Block, ...]:
-    """Cut the source into blocks of `block_bytes`, the last one smaller."""
+    """Divide the source into blocks of `block_bytes`; the last one is smaller."""
     blocks: list[Block] = []
     ranges: list[tuple[str, int, int]] = []
     room = block_bytes
@@ -186,7 +186,7 @@ def plan_blocks(sources: Sequence[SourceFile], block_bytes: int) -> tuple[Block,
 
 
 def numbered_documents(block: Block, counts: Counter) -> Iterator[tuple[int, str]]:
-    """(number, text) of the block's documents, without their ids, in ascending order.
+    """(number, text) of the block's documents without their ids, in ascending order.
 
     Documents longer than MAX_DOCUMENT_BYTES come in pieces with one number; bytes that are not UTF-8 become U+FFFD,
     which BERT's tokenisation drops. Both are counted, as are documents without text.
@@ -215,7 +215,7 @@ def numbered_documents(block: Block, counts: Counter) -> Iterator[tuple[int, str
 
 
 def _lines(file: BinaryIO, start: int, stop: int, step: int) -> Iterator[tuple[bytes, bool]]:
-    """(bytes, whether they continue a line that was cut) of the lines that start in bytes [start, stop) of a file.
+    """Lines that start in bytes [start, stop) of a file: (bytes, whether they continue a divided line).
 
     Blocks end every `step` bytes from `stop` on. A line that began more than MAX_DOCUMENT_BYTES before the end of a
     block is cut at the next white space after that end, and the rest belongs to the next block as if a line began
@@ -245,7 +245,7 @@ def _lines(file: BinaryIO, start: int, stop: int, step: int) -> Iterator[tuple[b
 
 
 def _first_line(file: BinaryIO, start: int, stop: int) -> tuple[int, bool]:
-    """The start of the first line or piece (`stop` if there is none), and whether it is a piece."""
+    """Start of the first line or piece of one (`stop` if there is none), and whether it is a piece."""
     if start == 0:
         return len(_BYTE_ORDER_MARK) * (file.read(len(_BYTE_ORDER_MARK)) == _BYTE_ORDER_MARK), False
     low = max(0, start - MAX_DOCUMENT_BYTES - 1)
@@ -266,7 +266,7 @@ def _first_line(file: BinaryIO, start: int, stop: int) -> tuple[int, bool]:
 
 
 def _block_cut(file: BinaryIO, end: int) -> int:
-    """The cut of a long line: the first position from `end` on that follows white space or starts a character.
+    """Where to divide a long line: from `end` on, after white space or at the start of a character.
 
     All positions up to the one returned give the same cut, so every block agrees on it.
     """

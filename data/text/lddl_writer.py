@@ -24,7 +24,7 @@ _SPARE_BYTES, _SPARE_SHARE = 1 << 30, 0.02  # of a disk, the less of the two is 
 
 
 def utf8(text: str) -> bytes:
-    """The text in UTF-8; lone surrogates become U+FFFD."""
+    """Encode the text in UTF-8; lone surrogates become U+FFFD."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
@@ -32,7 +32,7 @@ def utf8(text: str) -> bytes:
 
 
 def character_start(text: bytes, place: int) -> int:
-    """The first place from this one on at which a character of UTF-8 starts, or the end."""
+    """The first position from here on where a UTF-8 character starts, or the end."""
     while place < len(text) and text[place] & 0xC0 == 0x80:
         place += 1
     return place
@@ -40,7 +40,7 @@ def character_start(text: bytes, place: int) -> int:
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """Name, documents and bytes of one file."""
+    """Name, number of documents and size of one file."""
 
     name: str
     documents: int
@@ -48,7 +48,7 @@ class WrittenFile:
 
 
 class SourceWriter:
-    """Writes lines to 0.txt, 1.txt ..., none much longer than max_file_bytes; a line is never split."""
+    """Writes lines to 0.txt, 1.txt ... of about max_file_bytes; a line is never divided."""
 
     def __init__(self, folder: Path, max_file_bytes: int = MAX_FILE_BYTES, prefix: str = "") -> None:
         self._folder, self._max_file_bytes, self._prefix = folder, max_file_bytes, prefix
@@ -64,7 +64,7 @@ class SourceWriter:
         self.close()
 
     def write(self, line: bytes | memoryview, is_start: bool = True, is_end: bool = True) -> None:
-        """Write a line, or a part of one."""
+        """Write a line or a part of one."""
         if self._file is None:
             self._file = open(self._folder / f"{self._prefix}{len(self.files)}.txt", "wb")
         self._file.write(line)
@@ -84,7 +84,7 @@ class SourceWriter:
 
 
 class ShuffledWriter:
-    """Writes documents in the order of a hash of their text, whatever the order in which they come.
+    """Writes documents ordered by a hash of their text, independent of the order of writing.
 
     A training reads shards that are cut from neighbouring documents one after the other. So the hash of how a document
     begins chooses one of `num_files` files, and each file is then put into the order of the hashes of its texts; one
@@ -101,7 +101,7 @@ class ShuffledWriter:
         folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, line: bytes, is_start: bool = True, is_end: bool = True) -> None:
-        """Write a document in parts, the first of which is its id, the second how it begins."""
+        """Write a document in parts: first its id, then its beginning."""
         if is_start:
             self._id = line
             return
@@ -153,7 +153,7 @@ def publish(prepared: Path, final: Path) -> None:
 
 
 def check_free(final: Path) -> None:
-    """ValueError if the folder exists and is not empty."""
+    """Raise ValueError if the folder exists and is not empty."""
     if final.exists() and any(final.iterdir()):
         raise ValueError(
             f"{final}: contains other text already, e.g. {sorted(path.name for path in final.iterdir())[0]}; "
@@ -162,7 +162,7 @@ def check_free(final: Path) -> None:
 
 
 def check_room(folder: Path, needed: int = 0) -> None:
-    """OSError of a full disk, naming the folder, unless that many bytes can be written there."""
+    """Raise the OSError of a full disk, naming the folder, unless that many bytes can be written there."""
     disk = shutil.disk_usage(folder)
     if disk.free < needed + min(_SPARE_BYTES, int(_SPARE_SHARE * disk.total)):
         more = f", and {megabytes(needed)} are to be written" if needed else ""
@@ -181,7 +181,7 @@ def counts_line(counts: Mapping[str, Any]) -> str:
 
 
 def print_counts(counts: Mapping[str, Any]) -> None:
-    """One indented line for each count, unless whoever started the command shows its own summary."""
+    """Print one indented line for each count, unless the calling command shows its own summary."""
     if QUIET_COUNTS not in os.environ:
         for name, value in counts.items():
             print(f"  {name}: {value}")

@@ -1,4 +1,4 @@
-"""Reads mails of .mbox and .eml files and Maildir folders by Python's email: what their senders wrote themselves.
+"""Reads mails (.mbox and .eml files, Maildir folders): the text that their senders wrote themselves.
 
 The text is the subject without "Re:", and the first alternative that has text, the plain one before HTML, without
 quotations, what introduces them, and signatures. Mails that are forwarded or collected in a digest follow, each read
@@ -43,7 +43,7 @@ _SEALED = {  # parts that hold the text of a mail where this program cannot read
 
 
 class _Reader(NamedTuple):
-    """How parts are decoded that name no encoding, and where what is left out is counted.
+    """Decoding of parts that name no encoding, and counts of omitted parts.
 
     Attributes:
         was_wide: the mails were saved as UTF-16, and are UTF-8 now, whatever 8-bit parts say of themselves.
@@ -56,13 +56,13 @@ class _Reader(NamedTuple):
 
 
 def is_mbox(head: bytes) -> bool:
-    """Whether a file that begins so holds mails, one after the other."""
+    """Whether a file with this beginning is an mbox of several mails."""
     first, _, second = head.decode("latin-1").partition("\n")
     return _FROM.match(first) is not None and re.match("[!-9;-~]+:", second) is not None
 
 
 def is_mail(head: bytes) -> bool:
-    """Whether a file that begins so is one mail with the headers of its way, though its name does not say so."""
+    """Whether a file with this beginning is a single mail with delivery headers, whatever its name."""
     headers = re.split(r"\r?\n\r?\n", head.decode("latin-1").removeprefix("\xef\xbb\xbf"), maxsplit=1)[0]
     lines = [line for line in re.split(r"\r?\n", headers) if line[:1] not in (" ", "\t")]
     names = [line.partition(":")[0].lower() for line in lines if re.match("[!-9;-~]+:", line)]
@@ -71,7 +71,7 @@ def is_mail(head: bytes) -> bool:
 
 
 def read_mails(chunks: Iterable[bytes], kind: str, encoding: str, language: str, counts: Counter) -> Iterator[Row]:
-    """The text and the thread of each mail; kind is mbox or eml, encoding that of parts that name none."""
+    """Text and thread of each mail; kind is mbox or eml, `encoding` is for parts that name none."""
     pieces = iter(chunks)
     head = next(pieces, b"")
     was_wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -95,7 +95,7 @@ def read_mails(chunks: Iterable[bytes], kind: str, encoding: str, language: str,
 
 
 def _contents(chunks: Iterable[bytes], is_box: bool) -> Iterator[str | None]:
-    """Each mail, its bytes as Latin-1; None for one that is too long."""
+    """Bytes of each mail, as Latin-1; None for a mail that is too long."""
     held, size = list[str](), 0
     before: str | None = ""
     for line in whole_lines(chunk.decode("latin-1") for chunk in chunks):
@@ -114,13 +114,13 @@ def _contents(chunks: Iterable[bytes], is_box: bool) -> Iterator[str | None]:
 
 
 def _as_utf_8(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """UTF-8 of UTF-16 with a byte order mark, as which an editor saves a mail."""
+    """Convert a mail that an editor saved as UTF-16 with a byte order mark to UTF-8."""
     decoder = codecs.getincrementaldecoder("utf-16")("replace")
     return (decoder.decode(piece).encode("utf-8", "replace") for piece in chunks)
 
 
 def _without_mark(head: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
-    """The bytes as a mail program writes them: no byte order mark, no blank lines before headers."""
+    """Remove the byte order mark, and blank lines before the headers."""
     return chain([_BEFORE_HEADERS.sub(b"", head.removeprefix(codecs.BOM_UTF8))], rest)
 
 
@@ -129,7 +129,7 @@ def _kinds(mail: Message) -> Iterator[str]:
 
 
 def _mail_text(mail: Message, reader: _Reader, depth: int = 0) -> str:
-    """The subject and new text (without quotations) of a mail and of forwarded mails; "" if there is no new text."""
+    """Subject and new text (without quotations) of a mail and of forwarded mails; "" without new text."""
     inner = list[Message]()
     own = own_text("\n".join(_texts(mail, reader, inner, depth)).splitlines())
     subject = _REPLY.sub("", _subject(mail, reader), count=1) if own else ""
@@ -138,7 +138,7 @@ def _mail_text(mail: Message, reader: _Reader, depth: int = 0) -> str:
 
 
 def _texts(part: Message, reader: _Reader, inner: list[Message], depth: int) -> Iterator[str]:
-    """The texts of a part and its inner parts. Of alternatives the first with text is taken, plain text first.
+    """Texts of a part and its inner parts; of alternatives the first with text, plain text first.
 
     Args:
         inner: gets the mails that are inside of it.
@@ -190,7 +190,7 @@ def _part_text(part: Message, is_page: bool, reader: _Reader) -> str:
 
 
 def _subject(mail: Message, reader: _Reader) -> str:
-    """The subject. Raw bytes in it are read as UTF-8 or in the encoding of the text."""
+    """The subject; raw bytes are decoded as UTF-8 or in the encoding of the text."""
     raw = next((str(value) for name, value in mail.raw_items() if name.lower() == "subject"), "")[:_MOST_SUBJECT]
     parts = []
     with suppress(MessageError, ValueError, LookupError):
@@ -208,7 +208,7 @@ def _decoded_bytes(content: bytes, encoding: str, reader: _Reader) -> str:
 
 
 def _encoding_of_text(mail: Message, reader: _Reader) -> str:
-    """How bytes of a header are decoded that are not UTF-8: as the first part of text that names a code page."""
+    """Encoding for header bytes that are not UTF-8: that of the first text part that names a code page."""
     charsets = (str(part.get_content_charset() or "") for part in mail.walk())
     named = next(filter(None, map(named_codec, charsets)), "")
     return f"auto:{named}" if named and not named.startswith("utf") else reader.encoding

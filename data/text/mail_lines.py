@@ -1,4 +1,4 @@
-"""The lines of a mail that its sender wrote: no quotations, no signature, no headers of a forwarded mail."""
+"""Selects the lines of a mail that its sender wrote: no quotations, signature, or headers of forwarded mails."""
 
 import re
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _LEAST_HEADERS = 3
 
 
 def own_text(lines: Sequence[str]) -> str:
-    """The lines that are no quotation, nor what introduces one ("On Monday X wrote:"), nor a signature or a header.
+    """The lines without quotations and their introductions ("On Monday X wrote:"), signatures and headers.
 
     Headers of another mail, below own text, begin what was forwarded or answered, and end the own text. If there is no
     text above them, the mail below them is what was sent, and they alone are left out.
@@ -52,7 +52,7 @@ def own_text(lines: Sequence[str]) -> str:
 
 
 def _header_lines(lines: Sequence[str], start: int) -> int:
-    """How many lines from there on are headers of a mail, with blank lines between; 0 if it is something else.
+    """Number of lines from there on that are mail headers, blank lines included; 0 for other text.
 
     The first or second of them names the sender. A long list of receivers goes on in the next line, with a comma or an
     address.

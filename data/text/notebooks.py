@@ -1,4 +1,4 @@
-"""Reads the text of notebooks (.ipynb) and of subtitles (.srt, .vtt), without code, numbers and times."""
+"""Reads text of notebooks (.ipynb) and subtitles (.srt, .vtt), without code, numbers and times."""
 
 import json
 import re
@@ -17,7 +17,7 @@ _BLOCKS = re.compile(r"(?:WEBVTT|NOTE|STYLE|REGION)\b.*")
 
 
 def notebook_text(chunks: Iterable[str], counts: Counter) -> Iterator[str]:
-    """The text of a notebook's cells of Markdown.
+    """Text of a notebook's Markdown cells.
 
     Args:
         counts: gets how many cells of code there are, which are not read.
@@ -48,7 +48,7 @@ def notebook_text(chunks: Iterable[str], counts: Counter) -> Iterator[str]:
 
 
 def _cells(notebook: Any) -> Iterator[dict[str, Any]]:
-    """The cells, of the older form with worksheets too."""
+    """Cells of a notebook, also of the older format with worksheets."""
     if isinstance(notebook, dict):
         sheets = notebook.get("worksheets")
         for holder in [notebook, *(sheets if isinstance(sheets, list) else [])]:
@@ -57,7 +57,7 @@ def _cells(notebook: Any) -> Iterator[dict[str, Any]]:
 
 
 def subtitle_text(chunks: Iterable[str]) -> Iterator[str]:
-    """The spoken lines of subtitles. A line that the next subtitle repeats is kept once.
+    """Spoken lines of subtitles; a line that the next subtitle repeats is kept once.
 
     Raises:
         NotTextError: no line has times.

@@ -1,4 +1,4 @@
-"""Finds problems that a reader sees at once: damage, markup read as words, and lines that every file has.
+"""Finds problems that a reader sees at once: damage, markup read as words, and lines that all files share.
 
 Nothing is changed. Each kind is counted with an example, and a warning says what mends it if there is much of it.
 """
@@ -43,7 +43,7 @@ _LEAST_DOCUMENTS, _SHARE_OF_DOCUMENTS = 3, 0.05  # that have a repeated line
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of notice: the name of its count, the share of characters from which it is a warning, and a remedy."""
+    """A kind of notice: name of its count, share of characters that makes it a warning, remedy."""
 
     name: str
     share: float
@@ -62,17 +62,17 @@ KINDS = (LOST, WRONG, TAGS)
 
 @dataclass
 class Notices:
-    """What was noticed in the documents of all files."""
+    """Notices about the documents of all files."""
 
-    counts: Counter = field(default_factory=Counter)  # by the kind's name
-    examples: dict[str, str] = field(default_factory=dict)  # the first of a kind, with its document
+    counts: Counter = field(default_factory=Counter)  # number of characters by the kind's name
+    examples: dict[str, str] = field(default_factory=dict)  # the first example of each kind, with its document
     characters: int = 0
     documents: int = 0
-    lines: Counter = field(default_factory=Counter)  # hash of a line -> documents that begin or end with it
-    repeated: dict[int, str] = field(default_factory=dict)  # the lines that two documents have
+    lines: Counter = field(default_factory=Counter)  # line hash -> number of documents that begin or end with it
+    repeated: dict[int, str] = field(default_factory=dict)  # lines that several documents have
 
     def sentences(self) -> Iterator[str]:
-        """One line for each kind, a warning if there is much of it."""
+        """One line for each kind, as a warning if there is much of it."""
         for kind in KINDS:
             if number := self.counts[kind.name]:
                 line = f"{kind.name}: {number:,}, e.g. {self.examples[kind.name]}"
@@ -95,10 +95,10 @@ class Notices:
 
 
 class DocumentNotices:
-    """Looks at the documents of one file, piece by piece."""
+    """Checks the documents of one file, piece by piece."""
 
     def __init__(self, notices: Notices, has_markup: bool, has_lines: bool) -> None:
-        """has_markup: whether tags may be part of the text; has_lines: whether its lines are compared with others."""
+        """has_markup: tags may be part of the text. has_lines: lines are compared with other documents'."""
         self._notices, self._has_markup, self._has_lines = notices, has_markup, has_lines
         self._first: list[str] = []
         self._tail = deque[str]()  # the last pieces, of _TAIL_CHARACTERS at least if there are so many
@@ -107,7 +107,7 @@ class DocumentNotices:
         self._searched = 0  # characters of the file
 
     def add(self, document: str, text: str, ends: bool) -> None:
-        """Notice what is in the next piece of a document."""
+        """Check the next piece of a document."""
         if self._searched < _MOST_CHARACTERS:
             self._searched += len(text)
             self._search(document, text)
@@ -166,7 +166,7 @@ class DocumentNotices:
 
 
 def _wrongly_decoded(text: str) -> Iterator[int]:
-    """Where characters stand that a wrong encoding leaves, and no language has."""
+    """Positions of characters that result from a wrong encoding and occur in no language."""
     if _PAIR.search(text):
         yield from (found.start() for found in _TWICE_DECODED.finditer(text))
     yield from (found.start() for found in _ACCENTS_ALONE.finditer(text))

@@ -1,4 +1,4 @@
-"""Reads the text of Office documents, PDF and e-books, in bounded memory and without following anything they name.
+"""Reads text of Office documents, PDF and e-books in bounded memory, without opening anything they refer to.
 
 Word, OpenDocument and EPUB are zip files of XML, of which the text's elements are all that is needed: python-docx
 leaves out content controls, text boxes and notes, and odfpy was last released in 2020. PDF, RTF and Excel are read by
@@ -38,7 +38,7 @@ _BREAKS = frozenset("p h br cr tab s line-break".split())
 
 
 def office_text(path: Path, kind: str, counts: Counter, problem: Callable[[str], object]) -> Iterator[str]:
-    """The text of a file in pieces.
+    """Text of a file, in pieces.
 
     Args:
         counts: gets how much was hidden, deleted or repeated, and is not read.
@@ -74,7 +74,7 @@ def _markup_text(
     text: set[str],
     left_out: set[str],
 ) -> Iterator[str]:
-    """The text inside of the text elements; paragraphs, tabs and line breaks become line ends."""
+    """Text inside the text elements; paragraphs, tabs and line breaks become line ends."""
     pieces: list[str] = []
     depth = Counter[str]()
 
@@ -123,7 +123,7 @@ def _xml_of(archive: zipfile.ZipFile, member: str) -> ElementTree.Element:
 
 
 def _epub_text(archive: zipfile.ZipFile, counts: Counter) -> Iterator[str]:
-    """The chapters in the order of reading, without the pages that list them."""
+    """Chapters of an e-book in reading order, without pages that list them."""
     rootfile = _xml_of(archive, "META-INF/container.xml").find(".//{*}rootfile")
     name = "" if rootfile is None else rootfile.get("full-path", "")
     package = _xml_of(archive, name)

@@ -1,4 +1,4 @@
-"""Reads the text of PDF files: words that a line's end cuts are joined, headers and footers of pages are left out."""
+"""Reads text of PDF files, joins hyphenated words at line ends, and drops page headers and footers."""
 
 import logging
 import re
@@ -25,7 +25,7 @@ _MOST_EDGE_LINES = 4
 
 
 def pdf_text(path: Path, counts: Counter, problem: Callable[[str], object]) -> Iterator[str]:
-    """The text in pieces.
+    """Text of a file, in pieces.
 
     Args:
         problem: gets what of the file cannot be read.
@@ -62,14 +62,14 @@ def pdf_text(path: Path, counts: Counter, problem: Callable[[str], object]) -> I
 
 
 def joined_pages(pages: Sequence[list[str]], counts: Counter) -> str:
-    """The text of pages of lines without what they repeat, whole words at the ends of lines."""
+    """Join the lines of pages without headers and footers, and with whole words at line ends."""
     lines = [line for page in without_repeated(pages, counts) for line in page]
     text = "\n".join(lines) + "\n"
     return with_whole_words(text) if _LINE_END.search(text) else text
 
 
 def without_repeated(pages: Sequence[list[str]], counts: Counter) -> list[list[str]]:
-    """Remove headers and footers: edge lines that repeat, apart from numbers, on a third of the pages and on three."""
+    """Remove headers and footers: edge lines that repeat, except for numbers, on many pages."""
     pages = [[line for line in page if line.strip()] for page in pages]
     seen = Counter(
         key for page in pages for key in {_key(line) for line in [*page[:_MOST_EDGE_LINES], *page[-_MOST_EDGE_LINES:]]}
@@ -93,7 +93,7 @@ def _key(line: str) -> str:
 
 
 def with_whole_words(text: str) -> str:
-    """The text without the hyphens that cut a word at a line's end.
+    """Remove the hyphens that divide a word at a line's end.
 
     A hyphen is removed before a small letter, or between letters of a script without capitals. It stays with the word
     where the same text has the word with it, before a capital and before a number; and with its line end before a

@@ -1,4 +1,4 @@
-"""Reads documents from files of all formats, plain or compressed, in pieces of bounded size."""
+"""Reads documents from files of all formats, plain or compressed, in pieces of limited size."""
 
 import re
 from collections import Counter
@@ -51,16 +51,16 @@ class Reading:
     """
 
     language: str = "en"
-    encoding: str = "auto"  # "auto" or a codec
-    separator: str = "file"  # of txt
+    encoding: str = "auto"  # "auto" or the name of a codec
+    separator: str = "file"  # separator of documents in .txt files
     text_field: str | None = None
     id_field: str | None = None
     group_by: str | None = None
-    source_code: bool = False  # also the source code in folders
-    strip_log_stamps: bool = False  # from the lines of log files: times and levels
+    source_code: bool = False  # whether source code in folders is read
+    strip_log_stamps: bool = False  # whether times and levels in log files are removed
 
     def folders(self) -> int | None:
-        """How many folders of a file's path name its group, 0 for all; None: a column does, or nothing."""
+        """Number of leading folders in a path that form the group, 0 for all; None: grouped by a column, or not."""
         name, colon, number = (self.group_by or "").partition(":")
         if name != "folder" or (colon and not number.isdecimal()):
             return None
@@ -78,7 +78,7 @@ class Piece:
 
 
 def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Piece]:
-    """The documents of a file in order, each in one or more pieces, in the normal form of a text.
+    """The documents of a file in order, in normalised pieces.
 
     Raises:
         NotTextError: the file is not text, or has no field of the name given.
@@ -102,7 +102,7 @@ def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator
 
 
 def _without_escapes(pieces: Iterable[Piece], counts: Counter) -> Iterator[Piece]:
-    """The pieces without sequences that a terminal does not show, which are counted, also if a piece ends in one."""
+    """Remove and count terminal escape sequences, also those that span two pieces."""
     begun = ""
     for piece in pieces:
         text, begun = begun + piece.text, ""
@@ -115,7 +115,7 @@ def _without_escapes(pieces: Iterable[Piece], counts: Counter) -> Iterator[Piece
 
 
 def _with_whole_letters(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """The pieces, each with the beginning of a letter that ends in it."""
+    """Move the beginning of an incomplete letter at a piece's end to the next piece."""
     last: Piece | None = None
     for piece in pieces:
         if last is not None:
@@ -185,7 +185,7 @@ def _txt_pieces(source: Input, chunks: Iterator[str], separator: str) -> Iterato
 
 
 def _source_pieces(chunks: Iterator[str]) -> Iterator[Piece]:
-    """The documents of source text: each line is one, and its first word its id."""
+    """Documents of source text: each line is one, and its first word its id."""
     identifier, opening = "", ""  # of the document that is open; what was read of a line before its id is complete
     for text, ends in lines(chunks):
         if not identifier:
@@ -205,7 +205,7 @@ def _source_pieces(chunks: Iterator[str]) -> Iterator[Piece]:
 
 
 def _row_pieces(source: Input, rows: Iterable[Row], form: TableForm, findings: Findings) -> Iterator[Piece]:
-    """The text of each row; bad rows are counted and named."""
+    """Text of each row; bad rows are counted and named."""
     text_column, id_column = form.text, next(iter(form.columns or ()), None)
     assert text_column is not None
     is_noted = False

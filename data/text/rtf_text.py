@@ -1,4 +1,4 @@
-r"""Reads the text of RTF files, without what is deleted or hidden; footnotes stand at the end.
+r"""Reads text of RTF files without deleted or hidden text; footnotes come at the end.
 
 striprtf decodes text and leaves out headers, pictures and tables of fonts. It reads deleted (\deleted) and hidden (\v)
 text as any other, and leaves out footnotes, so these are removed and moved before.
@@ -18,7 +18,7 @@ _NOT_TEXT = frozenset("fonttbl colortbl stylesheet listtable revtbl info generat
 
 
 def rtf_text(path: Path, counts: Counter) -> Iterator[str]:
-    """The text of a file; NotTextError for another one."""
+    """Text of a file; NotTextError if it is not RTF."""
     from striprtf.striprtf import remove_pict_groups, rtf_to_text
 
     content = path.read_bytes()
@@ -31,7 +31,7 @@ def rtf_text(path: Path, counts: Counter) -> Iterator[str]:
 
 
 def visible_rtf(text: str, counts: Counter) -> str:
-    r"""RTF without hidden and deleted text, and with its footnotes as paragraphs before the last brace.
+    r"""RTF without hidden and deleted text, and with footnotes moved to the end as paragraphs.
 
     A word of formatting is valid up to the end of its group. So the words that hide are kept on a stack of groups.
     """

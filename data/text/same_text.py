@@ -1,4 +1,4 @@
-"""When two texts are the same: the one rule, for duplicates, held-out groups and passages of a search.
+"""Decides whether two texts are the same: one rule for duplicates, held-out groups and search passages.
 
 Two texts are *equal* if they differ only in case, white space and the form of their letters (`normalized`). Two texts
 are *nearly equal* if at least 0.8 of their shingles are common, estimated by MinHash (Broder, 1997). A shingle is a
@@ -36,12 +36,12 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ff
 
 
 def normalized(text: str) -> str:
-    """The text in lower case and normal form, with single spaces: equal for equal texts."""
+    """Lower-cased text in normal form with single spaces, which is equal for equal texts."""
     return " ".join(normal_form(text.lower()).split())
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in lower case, without punctuation; of Chinese and Japanese the characters."""
+    """Lower-cased words of a text without punctuation; single characters in Chinese and Japanese."""
     return _WORD.findall(normal_form(text.lower()))
 
 
@@ -53,10 +53,10 @@ def _empty_minhash() -> "MinHash":
 
 
 class TextDigest:
-    """The hashes of a document added in pieces: of its text, and with a mode of what makes it a duplicate."""
+    """Hashes of a document that is added in pieces: of its text and, with a mode, for finding duplicates."""
 
     def __init__(self, mode: str | None) -> None:
-        """mode: one of MODES; None: only the hash of the text as it is."""
+        """mode: one of MODES; None: only the hash of the unchanged text."""
         self._hash = hashlib.sha256()
         self._normalized_hash = hashlib.sha256() if mode is not None else None
         self._minhash = _empty_minhash().copy() if mode == "near" else None
@@ -64,7 +64,7 @@ class TextDigest:
         self._has_text = self._has_space = False  # whether a word was added, and white space behind the last word
 
     def add(self, text: bytes) -> None:
-        """Add a piece of the text in UTF-8."""
+        """Add the next piece of the text, in UTF-8."""
         self._hash.update(text)
         if self._normalized_hash is None:
             return
@@ -92,16 +92,16 @@ class TextDigest:
         del self._words[:count]
 
     def sha256(self) -> bytes:
-        """The hash of the text as it is: places a document in the training or the held-out part."""
+        """Hash of the unchanged text, which assigns a document to training or held-out text."""
         return self._hash.digest()
 
     def normalized_sha256(self) -> bytes:
-        """The hash of the `normalized` text: the same for equal texts."""
+        """Hash of the `normalized` text, which is equal for equal texts."""
         assert self._normalized_hash is not None, "without a mode, duplicates are not looked for"
         return self._normalized_hash.digest()
 
     def signature(self) -> np.ndarray | None:
-        """uint64 [128] when all of the document was added; None for a document without a word."""
+        """MinHash signature of the whole document, uint64 [128]; None without words."""
         if self._minhash is None:
             return None
         count = len(self._words) - SHINGLE_WORDS + 1
@@ -111,19 +111,19 @@ class TextDigest:
 
 
 def band_keys(signature: np.ndarray) -> list[int]:
-    """A 64-bit key of each of the 25 bands of a signature; nearly equal texts share at least one key."""
+    """64-bit keys of the 25 bands of a signature; nearly equal texts share at least one."""
     bands = signature[: _BANDS * _ROWS].astype("<u8").reshape(-1, _ROWS)
     keys = (hashlib.blake2b(band.tobytes(), digest_size=8, key=bytes([row])).digest() for row, band in enumerate(bands))
     return [int.from_bytes(key, "little", signed=True) for key in keys]
 
 
 def similarity(signatures: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """float64 [n]: the estimated share of common shingles of signatures [n, 128] and [n, 128]."""
+    """Estimated share of common shingles of two signatures [n, 128], float64 [n]."""
     return np.asarray((signatures == others).mean(axis=-1))
 
 
 def near_numbers(texts: Sequence[str]) -> np.ndarray:
-    """int64 [n]: for each text the number of the first text that is the same, directly or through others.
+    """Number of the first text that is the same, directly or through others, for each text: int64 [n].
 
     The texts of one number are equal, or linked by nearly equal texts. Needs 0.6 kB of memory for each text that has
     most of its shingles in common with others.
@@ -156,12 +156,12 @@ def _shingles(words: Sequence[str]) -> set[bytes]:
 
 
 def _shingle_hashes(words: Sequence[str]) -> np.ndarray:
-    """The hashes of the shingles, uint32. Only a collision gives two shingles one hash."""
+    """Hashes of the shingles, uint32; equal only for equal shingles, except for collisions."""
     return np.array([*map(zlib.crc32, _shingles(words))], np.uint32)
 
 
 def _may_be_near(hashes: Sequence[np.ndarray]) -> np.ndarray:
-    """bool [n]: whether enough shingles of a text occur in other texts too; spares most texts their signature.
+    """Whether enough shingles of a text occur elsewhere, bool [n]; spares most texts their signature.
 
     A text has at least 0.8 of its shingles in common with a nearly equal text.
     """
@@ -172,7 +172,7 @@ def _may_be_near(hashes: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _signatures(texts: Iterable[str]) -> np.ndarray:
-    """uint32 [n, 128] of texts that have words."""
+    """MinHash signatures of texts with words, uint32 [n, 128]."""
     signatures = list[np.ndarray]()
     for text in texts:
         digest = TextDigest("near")

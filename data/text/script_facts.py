@@ -1,4 +1,4 @@
-"""What lower-casing and WordPiece would do to a text, counted while it is read."""
+"""Counts how lower-casing and WordPiece would change a text, while it is read."""
 
 import re
 from collections import Counter
@@ -31,20 +31,20 @@ _MOST_EXAMPLES = 10_000
 
 @lru_cache(maxsize=1 << 16)
 def _without_accents(word: str) -> str | None:
-    """What BERT's lower-casing leaves of a word; None if it changes no more than capitals."""
+    """The word without accents, as BERT's lower-casing would leave it; None if only capitals change."""
     lower = word.lower()
     return None if (left := stripped(lower)) == lower else left
 
 
 @dataclass
 class ScriptFacts:
-    """Counts of running words, which white space separates, and of characters."""
+    """Counts of words separated by white space, and of characters."""
 
     words: int = 0
     characters: int = 0
-    changed: int = 0  # words of which lower-casing, as BERT does it, changes more than capitals
+    changed: int = 0  # words of which BERT's lower-casing changes more than capitals
     _examples: Counter = field(default_factory=Counter)
-    _others: Counter = field(default_factory=Counter)  # the characters beyond ASCII
+    _others: Counter = field(default_factory=Counter)  # counts of characters beyond ASCII
 
     def add(self, text: str) -> None:
         words = text.split()
@@ -60,21 +60,21 @@ class ScriptFacts:
         return self.changed / max(1, self.words)
 
     def example(self) -> str:
-        """The word that is changed most often, before and after; empty without any."""
+        """The most frequently changed word, before and after; empty without any."""
         word = min(self._examples, key=lambda word: (-self._examples[word], word), default="")
         return f"{word[:20]} -> {str(_without_accents(word))[:20]}" if word else ""
 
     def is_caseless(self) -> bool:
-        """Whether its script has no capitals."""
+        """Whether the script has no capitals."""
         caseless = sum(count for letter, count in self._others.items() if letter.lower() == letter.upper())
         return caseless > _SHARE_WITHOUT_CASE * self.characters
 
     def case(self) -> Normalization:
-        """Case and accents are kept where BERT's lower-casing would delete letters, or has nothing to do."""
+        """Recommended case: kept if BERT's lower-casing would delete letters or has nothing to do."""
         return CASED if self.changed_share() > _CHANGED_SHARE or self.is_caseless() else UNCASED
 
     def why(self) -> str:
-        """The reason for the choice of `case`, as a phrase for the user."""
+        """Reason for the recommended `case`, as a phrase for the user."""
         if self.changed_share() <= _CHANGED_SHARE and self.is_caseless():
             return "its script has no capitals"
         such = f", such as {self.example()}" if self.changed else ""
@@ -82,17 +82,17 @@ class ScriptFacts:
         return f"lower-casing would strip marks of {shown} of the words{such}"
 
     def cutter(self) -> str:
-        """The segmenter without which the text has no words; "" if it needs none."""
+        """Segmenter that the text needs to have words; "" if it needs none."""
         least = _UNSPACED_SHARE * self.characters
         return "icu" if self._count(WITH_DICTIONARY) > least else "syllables" if self._count(UNSPACED) > least else ""
 
     def is_chinese(self) -> bool:
-        """Whether Chinese characters are a third of the text and more; Japanese has as many kana among them."""
+        """Whether at least a third of the text are Chinese characters; Japanese has as many kana too."""
         chinese = self._count(_CHINESE)
         return chinese > _CHINESE_SHARE * self.characters and self._count(_KANA) < _MOST_KANA * chinese
 
     def language(self) -> str:
-        """A language that ends sentences as this text does, by its script; "en" if it is written in Latin letters."""
+        """A language whose sentences end like this text's, by its script; "en" for Latin letters."""
         if self.is_chinese():
             return "zh"
         least = _SCRIPT_SHARE * self.characters
@@ -108,14 +108,14 @@ class ScriptFacts:
 
 
 def case_of(measured: Normalization, lowercase: bool | None, strip_accents: bool | None) -> Normalization:
-    """The case of a text for which a vocabulary is made: as given, else as measured."""
+    """Case of the text for a new vocabulary: as requested, otherwise as measured."""
     if lowercase is None and strip_accents is None:
         return measured
     return Normalization(True if lowercase is None else lowercase, strip_accents)
 
 
 def segmenter_of(needed: str, given: str) -> str | None:
-    """What cuts a text that needs a cutter, or "": as given; with "auto" ICU, without which syllables alone are cut."""
+    """Segmenter for a text that needs one, or "": as requested; "auto" is ICU."""
     if given != "auto" or not needed:
         return given if given in CUTTING else None
     try:

@@ -1,4 +1,4 @@
-"""Finds English sentence boundaries: sentencex decides once for each distinct word before a full stop.
+"""Finds English sentence boundaries; sentencex decides once for each distinct word before a full stop.
 
 Whether a mark ends a sentence depends on the word before it (an abbreviation? an initial?) and on what follows, and the
 same few thousand words precede nearly all marks. A compiled loop finds the marks and their words; sentencex is called
@@ -88,7 +88,7 @@ def sentence_ends(text: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 def _ends_before(word: bytes, after: bytes, kind: int) -> bool:
-    """Whether an ambiguous word ends a sentence when this text follows."""
+    """Whether an ambiguous word ends a sentence before this text."""
     following = after.decode("utf-8", "ignore").split(None, 1)
     if kind == _LOWER or kind == _DIGIT or not following:
         return False
@@ -100,7 +100,7 @@ def _ends_before(word: bytes, after: bytes, kind: int) -> bool:
 
 @lru_cache(maxsize=1 << 18)
 def _ends(word: bytes, kind: int) -> bool:
-    """Whether a word with its marks ends a sentence when a word of that kind follows."""
+    """Whether a word with its marks ends a sentence before a word of that kind."""
     return kind != _BEYOND_ASCII and _verdict(word, _NEUTRAL[kind])
 
 
@@ -116,7 +116,7 @@ def _verdict(word: bytes, following: str) -> bool:
 
 
 def segmented(language: str, text: str) -> list[str] | None:
-    """The sentences that sentencex finds; None if it fails, as 1.0.32 does at a capital, no-break space, full stop."""
+    """Sentences by sentencex; None if it fails, as 1.0.32 does at a capital, no-break space, full stop."""
     try:
         return sentencex.segment(language, text)
     except BaseException as error:
@@ -129,7 +129,7 @@ def segmented(language: str, text: str) -> list[str] | None:
 def _find_marks(
     text: np.ndarray, documents: np.ndarray, ends: np.ndarray, hashes: np.ndarray, marks: np.ndarray
 ) -> int:
-    """Find the marks that may end a sentence and are followed by text; returns their number.
+    """Find marks that may end a sentence and are followed by text; returns their number.
 
     Args:
         ends: filled with the start of the next sentence.
@@ -193,7 +193,7 @@ def _character(text: np.ndarray, place: int, end: int) -> tuple[int, int]:
 
 @inner
 def _behind(text: np.ndarray, place: int, end: int, kinds: int) -> int:
-    """The end of the characters of these classes at `place`."""
+    """End of the characters of these classes at `place`."""
     classes, size = _character(text, place, end)
     while classes & kinds:
         place += size
@@ -203,7 +203,7 @@ def _behind(text: np.ndarray, place: int, end: int, kinds: int) -> int:
 
 @inner
 def _behind_notes(text: np.ndarray, place: int, end: int) -> int:
-    """The end of the numbers in brackets at `place`, such as [1][23]."""
+    """End of numbers in brackets at `place`, such as [1][23]."""
     while place < end and text[place] == 91:
         stop = place + 1
         while stop < end and text[stop] >= 48 and text[stop] <= 57:
@@ -216,7 +216,7 @@ def _behind_notes(text: np.ndarray, place: int, end: int) -> int:
 
 @inner
 def _word_before(text: np.ndarray, start: int, place: int) -> int:
-    """The start of the word that ends at `place`; -1 if it certainly ends a sentence: no word, or a long one."""
+    """Start of the word that ends at `place`; -1 if it certainly ends a sentence (no word, or a long one)."""
     word = place
     while word > start and text[word - 1] >= 97 and text[word - 1] <= 122:
         word -= 1

@@ -1,4 +1,4 @@
-"""Splits documents into sentences and tokenizes the sentences, one block of documents at a time."""
+"""Splits documents into sentences and tokenises them, one block of documents at a time."""
 
 import re
 from collections import Counter
@@ -26,7 +26,7 @@ LINE_BREAK = "\u2028"  # ends a line, and so a sentence, inside of a document, w
 
 
 def last_start(text: str, low: int, high: int) -> int:
-    """The last position between low and high at which a sentence starts, or if there is none, a word, or `high`.
+    """Last position between low and high where a sentence starts, otherwise a word, otherwise `high`.
 
     A full stop may belong to an abbreviation or an initial, but not between a longer word and a capital letter.
     """
@@ -50,13 +50,13 @@ PARTS_OF_SENTENCES = "parts of the sentences that were cut"
 
 @dataclass(frozen=True)
 class TokenizedDocuments:
-    """D documents, n sentences, T tokens; no document and no sentence is empty.
+    """Tokens of D documents with n sentences and T tokens; no document and no sentence is empty.
 
     Attributes:
         continues: bool [T], tokens that belong to the word of the one before, if a segmenter found the words.
     """
 
-    token_ids: np.ndarray  # [T] of the vocabulary's id dtype
+    token_ids: np.ndarray  # [T], in the vocabulary's id dtype
     sentence_offsets: np.ndarray  # int64 [n + 1], into token_ids
     document_offsets: np.ndarray  # int64 [D + 1], into the sentences
     continues: np.ndarray | None = None
@@ -71,7 +71,7 @@ def tokenize_documents(
     max_sentence_tokens: int | None = None,
     batch_characters: int = 4 << 20,
 ) -> TokenizedDocuments:
-    """Split documents into sentences and these into WordPiece ids; a few megabytes of text are held at a time.
+    """Split documents into sentences of WordPiece ids; holds a few megabytes of text at a time.
 
     Each text has the number of its document, in ascending order; texts of one number are pieces of one document.
     Sentences of more than `max_sentence_tokens` are cut into equal parts between two words, and counted.
@@ -118,7 +118,7 @@ def tokenize_documents(
 
 
 def _sentences_of(texts: list[str], language: str, counts: Counter) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(all texts as UTF-8, uint8 [n]; int64 [m + 1], the starts of the sentences; int64 [m], the text of each)."""
+    """Texts as UTF-8, uint8 [n]; starts of the sentences, int64 [m + 1]; text of each, int64 [m]."""
     encoded = [text.encode() for text in texts]
     joined = b"".join(encoded)
     text = np.frombuffer(joined, np.uint8)
@@ -136,7 +136,7 @@ def _sentences_of(texts: list[str], language: str, counts: Counter) -> tuple[np.
 
 
 def _cut_long(offsets: np.ndarray, continues: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """(offsets of the parts, number of parts of each sentence): sentences of over `limit` tokens in equal parts."""
+    """Divide sentences of over `limit` tokens: (offsets of the parts, number of parts of each sentence)."""
     lengths = np.diff(offsets)
     cut = np.empty(len(offsets) + int((4 * lengths // limit).sum()), np.int64)
     parts = np.empty(len(lengths), np.int64)
@@ -168,7 +168,7 @@ def _fill_parts(offsets: np.ndarray, continues: np.ndarray, limit: int, cut: np.
 
 
 def split_sentences(text: str, language: str, counts: Counter) -> list[str]:
-    """The sentences of a text, with their white space, so that joining them gives the text.
+    """Sentences of a text with their white space; joined they give the text.
 
     sentencex ends no sentence between two quotation marks or brackets, however far apart: one unpaired mark joined
     600 kB into a sentence and made it several times slower. So it gets one page at a time, cut where a sentence
@@ -198,7 +198,7 @@ def _open_ends(language: str) -> OpenEnds:
 
 
 def _joined(parts: Iterable[str], language: str) -> list[str]:
-    """The sentences without ends at abbreviations, and at the comma of Javanese."""
+    """Join sentences that were split at an abbreviation, or at the comma of Javanese."""
     ends, sentences = _open_ends(language), list[str]()
     for part in parts:
         if sentences and (sentences[-1].rstrip().endswith(_NO_END) or ends.goes_on(sentences[-1], part)):

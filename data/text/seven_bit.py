@@ -1,4 +1,4 @@
-r"""Encodings that are ASCII on the outside: their bytes are valid UTF-8, and the text is in escape sequences.
+r"""Seven-bit encodings: their bytes are ASCII, and escape sequences encode the text.
 
 ISO-2022-JP   ESC $ B or ESC $ @ begins Japanese, ESC ( B ends it
 ISO-2022-KR   ESC $ ) C in the first line; SO begins Korean, SI ends it
@@ -28,7 +28,7 @@ CODECS = ("iso2022", "hz", "utf-7")
 
 
 def seven_bit_codec(samples: Mapping[bytes, bytes]) -> str | None:
-    """The codec of a file in which ASCII encodes other characters; None: it is plain ASCII.
+    """Codec of a file whose ASCII encodes other characters; None for plain ASCII.
 
     Args:
         samples: of each of SIGNS that occurs, the lines from the first one on.
@@ -56,7 +56,7 @@ def _is_hz(sample: bytes) -> bool:
 
 
 def _is_utf_7(sample: bytes) -> bool:
-    """Whether every + begins characters of an alphabet, which have small numbers, or of a text that is all such."""
+    """Whether every + begins valid UTF-7, of an alphabet with small code points or of one script throughout."""
     runs = _UTF_7.findall(sample)
     if len(runs) < 2:
         return False
@@ -72,7 +72,7 @@ def _is_utf_7(sample: bytes) -> bool:
 
 
 def _shift_jis(pairs: bytes) -> bytes:
-    """The bytes of Shift JIS for the same places of JIS X 0208's table."""
+    """Shift JIS bytes of positions in JIS X 0208's table."""
     made = bytearray()
     for row, cell in zip(pairs[::2], pairs[1::2], strict=False):
         lead = ((row - 0x21) >> 1) + 0x81
@@ -114,7 +114,7 @@ def _decode(data: Any, errors: str = "strict") -> tuple[str, int]:
 
 
 class _IncrementalDecoder(codecs.BufferedIncrementalDecoder):
-    """Decodes whole lines: at the end of each the text is ASCII again."""
+    """Decodes whole lines; at each line's end the state is ASCII again."""
 
     def _buffer_decode(self, data: Any, errors: str, final: bool) -> tuple[str, int]:
         end = len(data) if final else bytes(data).rfind(b"\n") + 1

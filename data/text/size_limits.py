@@ -1,4 +1,4 @@
-"""Limits on the decompressed size of a file: a small file that becomes very large may be a decompression bomb."""
+"""Limits on the decompressed size of a file, against decompression bombs."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class TooMuchError(NotTextError):
-    """A small file becomes very much: it is a bomb, or has a line over and over."""
+    """A small file becomes very large, so that it may be a decompression bomb or one repeated line."""
 
 
 def no_bomb(path: Path, items: Iterable[T], size: Callable[[T], int]) -> Iterator[T]:
-    """The contents of a file, unchanged.
+    """Pass on the pieces of a file unchanged; TooMuchError if they become too many.
 
     Args:
         path: the file; its size on disk decides the limit.
@@ -40,5 +40,5 @@ def no_bomb(path: Path, items: Iterable[T], size: Callable[[T], int]) -> Iterato
 
 
 def require_no_bomb(path: Path, sizes: Iterable[int]) -> None:
-    """TooMuchError if the sizes that a file states for its parts exceed the limit together."""
+    """Raise TooMuchError if the sizes that a file states for its parts exceed the limit together."""
     deque(no_bomb(path, sizes, int), 0)

@@ -1,4 +1,4 @@
-"""Reads the files of a corpus before anything is made of them: what the import will read, leave out and refuse."""
+"""Surveys the files of a corpus before an import: what will be read, left out and refused."""
 
 import math
 from collections import Counter
@@ -26,28 +26,28 @@ _WARNED_SHARE = 0.1  # of the bytes of a folder
 
 @dataclass
 class Survey:
-    """What the files contain. A large folder is judged by the files that were read."""
+    """Counts over the files. A large folder is judged by a sample of its files."""
 
     findings: Findings
-    scale: float = 1.0  # all the bytes of the files, divided by those that were read
-    files: Counter = field(default_factory=Counter)  # that are read, by format
-    documents: Counter = field(default_factory=Counter)  # of each format
+    scale: float = 1.0  # size of all files divided by the size of the files read
+    files: Counter = field(default_factory=Counter)  # number of readable files by format
+    documents: Counter = field(default_factory=Counter)  # number of documents by format
     script: ScriptFacts = field(default_factory=ScriptFacts)
     sample: list[str] = field(default_factory=list)
     sample_of_a_file: int = SAMPLE_CHARACTERS
-    text_bytes: int = 0  # in UTF-8
-    file_bytes: int = 0  # of the files that were opened, also of those that are left out
-    unread_bytes: int = 0  # of the files of other kinds, which are left out without reading
-    alphabet: set[str] = field(default_factory=set)  # the characters that occur, in lower case
-    every: int = 1  # each n-th file was read
+    text_bytes: int = 0  # size of the text in UTF-8
+    file_bytes: int = 0  # size of all opened files, omitted ones included
+    unread_bytes: int = 0  # size of the files of other kinds, omitted unread
+    alphabet: set[str] = field(default_factory=set)  # lower-case characters that occur
+    every: int = 1  # only each n-th file was read
     groups: set[str] = field(default_factory=set)
 
     def scaled(self, count: int) -> int:
-        """A count of the part that was read -> of all files."""
+        """Scale a count over the sample to all files."""
         return round(count * self.scale)
 
     def read(self, source: Input, reading: Reading, is_sampled: bool = True) -> None:
-        """Count a file, or its beginning if it is very large."""
+        """Count a file, or the beginning of a very large one."""
         size, documents, has_text = source.path.stat().st_size, 0, False
         characters = base64 = read = 0
         most = MOST_READ_BYTES if source.kind in ("txt", "log") and not source.compression else math.inf
@@ -87,7 +87,7 @@ class Survey:
         self.alphabet.update(text.lower())
 
     def lines(self) -> Iterator[str]:
-        """Lines about the files before the training: what is used, guessed or left out, and what mends it."""
+        """Lines about the files before the training: used, guessed and omitted ones, with remedies."""
         kinds = ", ".join(
             f"{number:,} {kind} ({self.documents[kind]:,} document{'s' * (self.documents[kind] != 1)})"
             for kind, number in self.files.most_common()
@@ -119,7 +119,7 @@ class Survey:
 
 
 def _grouped(indent: str, lines: Sequence[str], remedy: str = "") -> Iterator[str]:
-    """Lines "file: reason" by their reasons: how many files, and the names of the first."""
+    """Group lines "file: reason" by reason: the number of files, and the first names."""
     names: dict[str, list[str]] = {}
     for line in lines:
         name, _, reason = line.partition(": ")
@@ -133,7 +133,7 @@ def _grouped(indent: str, lines: Sequence[str], remedy: str = "") -> Iterator[st
 
 
 def survey(paths: Sequence[Path], reading: Reading, follow_links: bool = False, flag: str = "input") -> Survey:
-    """Read the files below the paths; of much text, a part. `flag`: names the paths in errors."""
+    """Read the files below the paths, or a sample of many. `flag` names the paths in errors."""
     findings = Findings()
     inputs = list_inputs(paths, "code" if reading.source_code else "auto", findings, follow_links, flag)
     sizes = [source.path.stat().st_size for source in inputs]

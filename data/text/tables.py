@@ -1,4 +1,4 @@
-"""Opens tables: CSV, TSV, JSON lines, JSON, Parquet and Excel, in bounded memory but for a JSON document.
+"""Opens tables (CSV, TSV, JSON lines, JSON, Parquet, Excel) in bounded memory, except JSON documents.
 
 Imports, training, prediction and probes read tables here, by the same rules. Every row gives a `Row`, in order. A row
 that cannot be read has a problem and no values; the caller counts, names or refuses it.
@@ -41,7 +41,7 @@ _READ_BYTES = 1 << 16  # of a pipe
 
 @dataclass(frozen=True)
 class Table:
-    """A table that is open: its rows are read once.
+    """An open table; its rows are read once.
 
     Attributes:
         columns: the names in order; of JSON and Excel, whose rows name their own, those of the first row or none.
@@ -55,7 +55,7 @@ class Table:
     findings: Findings = field(default_factory=Findings)
 
     def byte_order_mark(self) -> str:
-        """What a CSV of results like this table begins with: nothing if the table is plain UTF-8."""
+        """Byte order mark for a CSV of results like this table; empty for plain UTF-8."""
         is_plain = all(name.startswith("utf-8 (valid") for name in self.findings.encodings)
         return "" if is_plain else "\ufeff"
 
@@ -63,7 +63,7 @@ class Table:
 def open_table(
     source: Input, form: TableForm, findings: Findings, encoding: str = "auto", language: str = "en"
 ) -> Table:
-    """A table of any form and encoding, plain or compressed.
+    """Open a table of any format and encoding, plain or compressed.
 
     Raises:
         NotTextError: without the file's name; between rows too.
@@ -77,7 +77,7 @@ def open_table(
 
 
 def table_of_text(chunks: Iterable[str], kind: str, form: TableForm, findings: Findings) -> Table:
-    """A table of decoded text; kind is csv, tsv, jsonl or json. `findings` counts what was repaired."""
+    """A table of decoded text; kind is csv, tsv, jsonl or json. `findings` counts repairs."""
     if kind in ("json", "jsonl"):
         rows = document_rows(chunks, form) if kind == "json" else json_rows(whole_lines(chunks), form)
         return Table(with_text(_without_repeated_names(rows, findings.counts), form), findings=findings)
@@ -97,7 +97,7 @@ def _without_repeated_names(rows: Iterable[Row], counts: Counter) -> Iterator[Ro
 
 
 def user_table(path: Path, form: TableForm, kind: str = "auto", decoding: Decoding = DETECTED) -> Table:
-    """A table that a user names for training, prediction or a probe; every ValueError names the file.
+    """Open a table that the user names for training, prediction or a probe; every ValueError names the file.
 
     Raises:
         NoHeaderError, NoColumnError: the first line names no columns, or not those of the form.
@@ -118,7 +118,7 @@ def user_table(path: Path, form: TableForm, kind: str = "auto", decoding: Decodi
 
 
 def piped_table(file: BinaryIO, form: TableForm, encoding: str = "auto") -> Table:
-    """A CSV on standard input, in UTF-8 or the encoding named."""
+    """A CSV on standard input, in UTF-8 or the named encoding."""
     code_page = code_page_of(encoding)
     found = Encoding(encoding, 0, "") if code_page is None else Encoding("utf-8-sig", 0, "", code_page)
     replaced = Counter[str]()
@@ -136,7 +136,7 @@ def piped_table(file: BinaryIO, form: TableForm, encoding: str = "auto") -> Tabl
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Puts the file's name before errors that do not have it."""
+    """Context manager that puts the file's name before errors without it."""
     try:
         yield
     except NotTextError as error:
@@ -173,7 +173,7 @@ def _parquet_rows(path: Path, file: "pq.ParquetFile", columns: Sequence[Any]) ->
 
 
 def _nested_parquet_rows(path: Path, file: "pq.ParquetFile", form: TableForm, nested: Sequence[str]) -> Iterator[Row]:
-    """The rows with the fields inside of the nested columns, by their paths; an item of a list may give one each."""
+    """Rows with nested fields by their paths; each item of a list may give one."""
     names, paths = file.schema_arrow.names, form.paths()
     named = {part for column in form.wanted() for part in parts_of(column, names)}
     columns = names if form.columns is None else [name for name in names if name in {*nested, *named}]
@@ -195,8 +195,7 @@ def _parquet_row(number: int, batch: "pa.RecordBatch", row: int, columns: Sequen
 
 
 def _parquet_sample(file: "pq.ParquetFile") -> Iterator[dict[str, Any]]:
-    """The texts of the first rows, also those inside of structs; they are read only where the columns' names decide
-    nothing."""
+    """Texts of the first rows, including those in structs; read only if names of columns decide nothing."""
     import pyarrow as pa
 
     kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_struct, pa.types.is_list)

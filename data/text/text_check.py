@@ -1,4 +1,4 @@
-"""Refuses files that are not text: by signature, by undecodable and control characters, and base64."""
+"""Refuses files that are not text, by signature, undecodable or control characters, and base64."""
 
 import re
 from collections.abc import Iterator
@@ -27,21 +27,21 @@ _BASE64_WORD, _BASE64 = 48, re.compile(r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-
 
 
 class NotTextError(ValueError):
-    """The file is not text; the message says why, the caller adds the file name and the remedy."""
+    """The file is not text; the caller adds the file's name and the remedy to the message."""
 
 
 def base64_characters(text: str) -> int:
-    """How many characters of a text are in words of base64, as the lines of encoded files are."""
+    """Number of characters in words of base64, such as lines of encoded files."""
     return sum(len(word) for word in text.split() if len(word) >= _BASE64_WORD and _BASE64.fullmatch(word))
 
 
 def is_mostly_base64(base64: int, characters: int) -> bool:
-    """Whether a text of so many characters, and so many of them in words of base64, is an encoded file."""
+    """Whether a text is mostly base64, from its characters and those in words of base64."""
     return 2 * base64 > characters
 
 
 def check_magic(head: bytes) -> None:
-    """NotTextError if the bytes begin with the signature of another file format."""
+    """Raise NotTextError if the bytes begin with the signature of another file format."""
     for magic, kind in _MAGIC.items():
         if head.startswith(magic):
             raise NotTextError(f"is not text ({kind} signature)")
@@ -50,7 +50,7 @@ def check_magic(head: bytes) -> None:
 
 
 def only_text(pieces: Iterator[str]) -> Iterator[str]:
-    """Yield the pieces; NotTextError if too many of the first characters are undecodable or control characters."""
+    """Yield the pieces; NotTextError if too many of the first characters are undecodable or controls."""
     held = []
     for piece in pieces:
         held.append(piece)

@@ -1,4 +1,4 @@
-"""Trains vocabularies on texts: the same texts always give the same tokens and ids."""
+"""Trains vocabularies; the same texts always give the same tokens and ids."""
 
 import json
 import re
@@ -110,7 +110,7 @@ def add_words(texts: Texts, base: Vocabulary, number: int, normalization: Normal
 
 
 def _rules_of_text(normalization: Normalization) -> list[normalizers.Normalizer]:
-    """What a tokenizer.json does to a text before it cuts it."""
+    """Normaliser of a tokenizer.json, applied before text is divided into words."""
     rules: list[normalizers.Normalizer] = [normalizers.Replace(ZERO_WIDTH_SPACE, " ")]
     if normalization.equal_letters:
         unseen = normalizers.Replace(Regex(f"[{UNSEEN}]"), "")  # BERT's own rules drop them
@@ -124,14 +124,14 @@ def _segmented_texts(texts: Texts, normalization: Normalization) -> Iterator[str
 
 
 def _cutter(normalization: Normalization) -> Callable[[str], Iterator[str]]:
-    """Cuts a text into words."""
+    """Splits a text into words."""
     tokenizer = reference_tokenizer(Vocabulary(SPECIAL_TOKENS), normalization)
     normalizer, splitter = tokenizer.normalizer, tokenizer.pre_tokenizer
     return lambda text: (word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
 
 
 def _word_counts(texts: Texts, normalization: Normalization) -> Counter[str]:
-    """The words of all texts. What stands between spaces is cut once, however often it occurs."""
+    """Counts of the words of all texts; a string between spaces is split only once."""
     cut, words, runs = _cutter(normalization), Counter[str](), Counter[str]()
 
     def cut_runs() -> None:
@@ -149,7 +149,7 @@ def _word_counts(texts: Texts, normalization: Normalization) -> Counter[str]:
 
 
 def _characters(words: Mapping[str, int], vocab_size: int) -> tuple[list[str], list[str]]:
-    """The most frequent characters, alone and as continuations of a word (with ##); both sorted.
+    """The most frequent characters, alone and as continuations (with ##), both sorted.
 
     They are the first thousand, and more until they cover 99.9% of the text or are three quarters of the vocabulary:
     Chinese needs 3,000 to 5,000. The others are [UNK]; their share is printed.

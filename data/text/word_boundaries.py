@@ -1,4 +1,4 @@
-"""Finds the words of Chinese text for whole-word masking; WordPiece tokenizes Chinese by single characters.
+"""Finds the words of Chinese text for whole-word masking; WordPiece splits Chinese into characters.
 
 The words of other text follow from WordPiece's ## pieces; `bert.tokenization.segmentation` cuts scripts without spaces.
 """
@@ -25,13 +25,13 @@ _APART = re.compile(
 
 @lru_cache(maxsize=1)
 def word_segmenter(name: str) -> "WordSegmenter":
-    """The segmenter of that name; if made before processes are forked, all of them share its dictionary."""
+    """The segmenter of that name; processes forked later share its dictionary."""
     version_of(name)
     return WordSegmenter()
 
 
 class WordSegmenter:
-    """jieba with its own dictionary, and with its hidden Markov model for words that are not in it."""
+    """The segmenter jieba with its own dictionary, and its hidden Markov model for other words."""
 
     def __init__(self) -> None:
         with warnings.catch_warnings():
@@ -44,7 +44,7 @@ class WordSegmenter:
         self._jieba.initialized = True
 
     def parts(self, text: str) -> list[str]:
-        """Split the text. Parts with odd indices are words of several characters, some of them Chinese.
+        """Split the text; parts with odd indices are words of several characters with Chinese ones.
 
         A part never ends inside a unit of BERT's tokenisation; so a word that ends in the middle of a run of letters is
         cut to its Chinese characters.
@@ -61,7 +61,7 @@ class WordSegmenter:
         return [*parts, text[end:]]
 
     def _words(self, text: str) -> list[tuple[int, int]]:
-        """(start, stop) of the words with a Chinese character."""
+        """Ranges (start, stop) of words with a Chinese character."""
         words, end = [], 0
         for word in self._jieba.cut(text):
             start, end = end, end + len(word)
@@ -77,7 +77,7 @@ def _is_edge(text: str, place: int) -> bool:
 def encode_words(
     texts: Sequence[str], tokenizer: TextTokenizer, segmenter: WordSegmenter
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """The tokens of n texts, T in all, and the words that they are of.
+    """Tokens of n texts, and which tokens continue a word of the segmenter.
 
     Returns:
         ids [T] and offsets, int64 [n + 1], as the tokenizer gives them; bool [T], whether a token belongs to the word

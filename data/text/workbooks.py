@@ -1,4 +1,4 @@
-"""Reads the rows of Excel's workbooks, without hidden sheets, rows and columns."""
+"""Reads the rows of Excel workbooks, without hidden sheets, rows and columns."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,14 +23,14 @@ _ON = ("1", "true")
 
 
 class _Hidden(NamedTuple):
-    """What of a sheet is hidden, by positions from 1."""
+    """Hidden rows and columns of a sheet, by positions from 1."""
 
     rows: frozenset[int]
     columns: frozenset[int]
 
 
 def xlsx_rows(path: Path, form: TableForm, counts: Counter) -> Iterator[Row]:
-    """The rows of all sheets, numbered from the first sheet to the last. Each sheet begins with its columns' names.
+    """Rows of all sheets, numbered through the sheets. Each sheet begins with its column names.
 
     Args:
         counts: gets how many sheets, rows and columns are hidden, and not read. A column that the form names is read.
@@ -88,7 +88,7 @@ def _texts(cells: Sequence[object]) -> list[str]:
 
 
 def _is_no_row(place: int, cells: Sequence[object], names: Sequence[str], counts: Counter) -> bool:
-    """Whether cells are the names again, or below them their types; they are counted."""
+    """Whether cells repeat the column names, or are their types; such rows are counted."""
     is_types, is_repeated = place == 2 and are_types(cells), repeats_names([*cells], names)
     counts[ROWS_OF_TYPES] += is_types
     counts[REPEATED_NAMES] += is_repeated
@@ -96,7 +96,7 @@ def _is_no_row(place: int, cells: Sequence[object], names: Sequence[str], counts
 
 
 def _named(form: TableForm) -> set[str]:
-    """The columns that the user named. They are read even if they are hidden."""
+    """Columns that the user named, which are read even if hidden."""
     text = form.text.names if form.text is not None and form.text.is_named else []
     return {str(name) for name in (*text, *(form.columns or ()), form.optional)}
 

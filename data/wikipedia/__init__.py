@@ -1,4 +1,4 @@
-"""Extraction from Wikipedia's dump: pages, wiki markup to prose, and articles in LDDL's source layout.
+"""Extraction of a Wikipedia dump: pages, wiki markup to prose, and articles in LDDL's source layout.
 
 Downloading the dump is in `data.fetching` and `data.download_wikipedia`.
 """

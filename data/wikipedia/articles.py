@@ -39,7 +39,7 @@ _FILES_VERSION = 3  # of the files of unfinished extractions
 
 @dataclass(frozen=True)
 class Extraction:
-    """Settings that decide the text, and where it is written.
+    """Settings that decide the extracted text, and where it is written.
 
     span_bytes None: 16 MiB of a compressed dump, 64 MiB of XML. min_characters: shorter articles are dropped.
     """
@@ -55,7 +55,7 @@ class Extraction:
         return self.output / "source" / self.language
 
     def settings(self) -> dict:
-        """The settings that decide the files, as written to the report."""
+        """Settings that decide the files, as the report stores them."""
         return {
             "extraction": _VERSION,
             "dump": self.dump.name,
@@ -71,7 +71,7 @@ class Extraction:
 
 
 def extract(job: Extraction, num_workers: int) -> dict:
-    """Write the text and its report; finished spans of an earlier run with the same dump and settings are kept."""
+    """Extract the text and write its report; finished spans of an equal earlier run are kept."""
     spans = plan_spans(job.dump, job.bytes_per_span())
     if finished := _finished(job):
         shutil.rmtree(job.output / UNFINISHED_NAME, ignore_errors=True)
@@ -144,7 +144,7 @@ def extract_span(job: Extraction, site: Site, folder: Path, span: Span) -> dict:
 
 
 def _articles(reader: SpanReader, counts: Counter) -> Iterator[Page]:
-    """The pages that are articles; the others are counted by the reason for dropping them."""
+    """Pages that are articles; other pages are counted by the reason for dropping them."""
     for xml in reader.pages():
         counts["pages"] += 1
         try:
@@ -166,7 +166,7 @@ def _articles(reader: SpanReader, counts: Counter) -> Iterator[Page]:
 
 
 def _number(folder: Path, files: list[WrittenFile], numbered: list[WrittenFile]) -> Path:
-    """A folder with the files of all spans under their final names; the originals stay until it is published."""
+    """Make a folder with all spans' files under their final names; the originals stay until it is published."""
     prepared = fresh_folder(folder / "numbered")
     for file, final in zip(files, numbered, strict=True):
         try:
@@ -177,7 +177,7 @@ def _number(folder: Path, files: list[WrittenFile], numbered: list[WrittenFile])
 
 
 def _finished(job: Extraction) -> dict | None:
-    """The report of a finished run with the same settings, whose files exist with the recorded sizes."""
+    """Report of a finished run with the same settings, if its files have the recorded sizes."""
     report = read_json(job.output / REPORT_NAME)
     files = report.get("files")
     made = {**(report.get("settings") or {}), "extraction": _VERSION}  # finished text of an older one is kept

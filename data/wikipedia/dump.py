@@ -1,4 +1,4 @@
-"""Reads the pages of a MediaWiki dump (*.xml.bz2, multistream or not, or *.xml) in spans and in bounded memory.
+"""Reads the pages of a MediaWiki dump (*.xml.bz2, multistream or not, or *.xml) in spans and bounded memory.
 
 A multistream dump is a sequence of bzip2 streams of a hundred pages. The compressed file is cut into spans by position
 alone; a span owns the streams that start in it and the pages that start in these. So spans can be read in any order and
@@ -60,7 +60,7 @@ def plan_spans(path: Path, span_bytes: int) -> tuple[Span, ...]:
 
 
 def read_namespaces(path: Path) -> dict[int, str]:
-    """Number -> local name of each namespace, from the dump's header."""
+    """Local names of namespaces by number, from the dump's header."""
     head = b""
     with open(path, "rb") as file:
         for _, data in _segments(file, path, 0, path.stat().st_size):
@@ -95,7 +95,7 @@ class SpanReader:
         self.last = self.tail = b""
 
     def pages(self) -> Iterator[bytes | None]:
-        """The XML of each page that begins in the span's streams; None for one longer than max_page_bytes."""
+        """XML of each page that begins in the span; None for one longer than max_page_bytes."""
         splitter = _Splitter(self._max_page_bytes)
         try:
             with open(self._path, "rb") as file:
@@ -116,7 +116,7 @@ class SpanReader:
             ) from error
 
     def last_name(self) -> str:
-        """Title and id of the last page, for a message."""
+        """Title and id of the last page, for messages."""
         if not self.last:
             return "in an earlier part"
         try:
@@ -127,7 +127,7 @@ class SpanReader:
 
 
 def check_end(path: Path, tail: bytes, last_name: str) -> None:
-    """DumpError unless the dump ends with </mediawiki>."""
+    """Raise DumpError unless the dump ends with </mediawiki>."""
     if not tail.rstrip().endswith(_CLOSE):
         raise DumpError(
             f"{path}: ends at byte {path.stat().st_size} without </mediawiki>; the last whole page is "
@@ -136,7 +136,7 @@ def check_end(path: Path, tail: bytes, last_name: str) -> None:
 
 
 def parse_page(xml: bytes) -> Page:
-    """Parse a page; ValueError if the XML is not well-formed or incomplete."""
+    """Parse a page; ValueError if the XML is malformed or incomplete."""
     if b"<!" in xml:
         raise ValueError("a page holds a declaration, which no MediaWiki dump does")
     try:
@@ -156,7 +156,7 @@ def parse_page(xml: bytes) -> Page:
 
 
 class _Splitter:
-    """Cuts pages out of a sequence of pieces of XML, holding at most one page; `inside`: one has begun, not ended."""
+    """Splits XML, given in parts, into pages, and holds at most one page; `inside`: one is unfinished."""
 
     def __init__(self, max_bytes: int) -> None:
         self._buffer = bytearray()
@@ -167,11 +167,11 @@ class _Splitter:
         self.inside = False
 
     def is_done(self) -> bool:
-        """Whether no page can begin or end before more of the span comes."""
+        """Whether no page can begin or end before more of the span is read."""
         return not self.inside and self._own <= 0
 
     def feed(self, data: bytes, is_past: bool) -> Iterator[bytes | None]:
-        """The pages that end in this piece; in one past the span none begins whose first letter was not read before."""
+        """Yield the pages that end in this piece; in a piece past the span no new page begins."""
         self._buffer += data
         if not is_past:
             self._own = len(self._buffer)
@@ -189,7 +189,7 @@ class _Splitter:
             self.inside = self._skipping = False
 
     def _enter(self) -> bool:
-        """Advance to the next page that may begin; False if there is none yet."""
+        """Advance to the next possible start of a page; False if there is none yet."""
         if not self.inside:
             start = self._buffer.find(_BEGIN, 0, max(0, self._own) + len(_BEGIN) - 1)
             self.inside = start >= 0
@@ -203,7 +203,7 @@ class _Splitter:
 
 
 def _segments(file: BinaryIO, path: Path, start: int, stop: int) -> Iterator[tuple[bool, bytes]]:
-    """(whether they lie past the span, decompressed bytes), from the span's first stream to the end of the file."""
+    """Decompressed bytes from the span's first stream to the file's end: (whether past the span, bytes)."""
     file.seek(0)
     if file.read(3) == b"BZh":
         yield from _streams(file, path, start, stop)
@@ -250,7 +250,7 @@ def _streams(file: BinaryIO, path: Path, start: int, stop: int) -> Iterator[tupl
 
 
 def _first_stream(file: BinaryIO, start: int, stop: int) -> int | None:
-    """Position of the first stream that begins in the span; None if there is none.
+    """Position of the first compressed stream in the span; None if there is none.
 
     The ten bytes sought occur inside a stream by chance once in 2^76 positions, and would then be found damaged.
     """

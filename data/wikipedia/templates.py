@@ -1,4 +1,4 @@
-"""Shows the templates that carry words inside of sentences, by the table templates.yaml; of others a hole remains."""
+"""Replaces templates inside sentences by their words, by the table templates.yaml; others leave a hole."""
 
 import re
 from functools import cache
@@ -25,7 +25,7 @@ def _table() -> dict:
 
 @cache
 def patterns_of(language: str) -> dict[str, str]:
-    """Name of a template in lower case -> its pattern, in the wiki of that language."""
+    """Patterns by lower-case template name, for the wiki of a language."""
     table = _table()
     return {
         name.strip(): pattern
@@ -36,7 +36,7 @@ def patterns_of(language: str) -> dict[str, str]:
 
 
 def template_text(content: str, language: str) -> str:
-    """The text of {{content}} in a sentence; "" for what shows none or is a block of several lines; otherwise HOLE."""
+    """Text of {{content}} in a sentence; "" if it shows nothing or is a block of lines; otherwise HOLE."""
     head, _, rest = content.partition("|")
     name, patterns = " ".join(head.replace("_", " ").split()).lower(), patterns_of(language)
     values = rest.split("|") if rest else []
@@ -60,7 +60,7 @@ def template_text(content: str, language: str) -> str:
 
 
 def _fill_pattern(part: str, fields: dict[str, str], language: str) -> str | None:
-    """A part of a pattern with its fields; None if one of them is not there."""
+    """Fill the fields of a pattern's part; None if one is missing."""
     texts = [_field(field, fields, language) for field in _FIELD.finditer(part)]
     remaining = iter(texts)
     return _FIELD.sub(lambda _: next(remaining), part) if all(texts) else None
@@ -79,7 +79,7 @@ def _field(field: re.Match, fields: dict[str, str], language: str) -> str:
 
 
 def _grouped(value: str, language: str) -> str:
-    """1234567.8 -> "1,234,567.8", as the wiki writes it; what is no plain number stays."""
+    """Group the digits of a plain number, 1234567.8 -> "1,234,567.8"; other text stays."""
     number, style = _PLAIN_NUMBER.fullmatch(value), _table()["numbers"].get(language, ",.4")
     if number is None or (len(number[2]) < 4 and len(number[3] or "") == 3):  # 1.234 may be grouped
         return value

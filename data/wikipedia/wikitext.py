@@ -22,14 +22,14 @@ _CANONICAL_FILES, _CANONICAL_CATEGORIES = frozenset(("file", "image", "media")),
 
 @dataclass(frozen=True)
 class Site:
-    """Names, in lower case, of a wiki's namespaces for files and categories."""
+    """Lower-case names of a wiki's namespaces for files and categories."""
 
     files: frozenset[str] = _CANONICAL_FILES
     categories: frozenset[str] = _CANONICAL_CATEGORIES
 
     @classmethod
     def of(cls, namespaces: dict[int, str]) -> "Site":
-        """The site with the names in the dump's header; the English names are valid in every wiki."""
+        """The site with names from the dump's header; English names are valid in every wiki."""
 
         def local(*keys: int) -> frozenset[str]:
             return frozenset(namespaces[key].lower() for key in keys if namespaces.get(key))
@@ -54,7 +54,7 @@ _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)  # as in MediaWiki, an unclose
 
 
 def prose_of(wikitext: str, site: Site = Site(), language: str = "en", counts: Counter[str] | None = None) -> list[str]:
-    """The paragraphs of a page that hold sentences, each on one line, in order; `counts` gets what is dropped."""
+    """Paragraphs of a page with sentences, each on one line, in order; `counts` gets the dropped parts."""
     text = _without_raw_tags(_COMMENT.sub("", wikitext))
     text = html.unescape(_without_inline_marks(_without_nesting(text, site, language)))
     counts = Counter() if counts is None else counts
@@ -91,7 +91,7 @@ _CLOSERS = {"}}": "template", "]]": "link", "|}": "table", "</table": "html tabl
 
 
 def _without_nesting(text: str, site: Site, language: str) -> str:
-    """Replace templates, links and tables, also nested ones, with the text that a reader sees in a sentence.
+    """Replace templates, links and tables, also nested ones, by the text that a reader sees.
 
     A closing mark ends the innermost construct of its kind; constructs still open inside it become text. So do those
     that are nested too deeply, with the marks that close them.
@@ -129,7 +129,7 @@ def _without_nesting(text: str, site: Site, language: str) -> str:
 
 
 def _closed(stack: list[tuple[str, list[str]]], kind: str, num_open: Counter[str]) -> str:
-    """Take the innermost construct of a kind, with all that is open inside it, from the stack. Return its text."""
+    """Pop the innermost construct of a kind with all open ones inside it; returns its text."""
     place = next(index for index in range(len(stack) - 1, -1, -1) if stack[index][0] == kind)
     constructs = stack[place:]
     del stack[place:]
@@ -185,7 +185,7 @@ def _without_inline_marks(text: str) -> str:
 
 
 def _without_quotes(line: str) -> str:
-    """A line without its marks of bold (three quotes) and italics (two), by MediaWiki's rule.
+    """A line without the marks of bold (three quotes) and italics (two), by MediaWiki's rule.
 
     Of four quotes, and of more than five, the first ones are text. If the numbers of both kinds of marks are odd, one
     mark of bold is a quote before italics: the first one after a word of one letter, else after a longer word, else
@@ -210,7 +210,7 @@ def _without_quotes(line: str) -> str:
 
 
 def _variant(match: re.Match) -> str:
-    """The first of the forms of -{zh-hans:A;zh-hant:B}-, as a reader of the first script sees it."""
+    """The first variant of -{zh-hans:A;zh-hant:B}-, as readers of the first script see it."""
     flags, bar, forms = match[1].rpartition("|")
     if bar and flags.strip() in ("H", "T", "-"):
         return ""
@@ -235,7 +235,7 @@ _NO_PROSE = frozenset(("", *"*#:;|!="))
 
 
 def _paragraphs(text: str) -> list[list[str]]:
-    """The lines of each paragraph; list items, headings, rules and remains of tables are left out."""
+    """Lines of each paragraph; list items, headings, rules and remains of tables are left out."""
     groups: list[list[str]] = [[]]
     for line in text.split("\n"):
         bare = _SHOWS_NOTHING.sub("", line).strip() if HOLE in line else line.strip()
@@ -261,7 +261,7 @@ _GAPS = (  # left by removed templates
 
 
 def _without_holes(paragraph: str, language: str, counts: Counter[str]) -> str:
-    """A paragraph without the brackets and the sentences in which a reader sees what is not known here."""
+    """Drop brackets and sentences that contain an unknown template's hole."""
     for _ in range(_MAX_BRACKETS):
         if HOLE not in paragraph:
             return paragraph
@@ -278,7 +278,7 @@ def _without_holes(paragraph: str, language: str, counts: Counter[str]) -> str:
 
 
 def _tidy(text: str) -> str:
-    """Remove gaps: "( ; )", " ," and similar."""
+    """Remove gaps left by removed parts: "( ; )", " ," and similar."""
     text = " ".join(normal_form(text.translate(_UNSEEN)).split())
     for pattern, replacement in _GAPS:
         text = pattern.sub(replacement, text)
@@ -298,7 +298,7 @@ _MIN_UNSTOPPED_CHARACTERS = 60
 
 
 def _sentences(paragraph: str, language: str, counts: Counter[str]) -> str:
-    """The paragraph up to the end of its last sentence; "" if it has none. What is dropped is counted."""
+    """The paragraph up to the end of its last sentence; "" without one. Dropped text is counted."""
     kept = _up_to_last_end(paragraph, language)
     if kept != paragraph:
         what = "paragraphs cut behind their last sentence" if kept else "paragraphs dropped: no sentence ends there"

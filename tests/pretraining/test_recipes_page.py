@@ -29,11 +29,11 @@ def test_the_page_has_the_sizes_of_every_built_in_model():
         ]
         for name, model in BUILT_IN_MODELS.items()
     }
-    assert cells_by_name("Built-in models") == sizes
+    assert cells_by_name("Which models are built in?") == sizes
 
 
 def test_the_page_has_the_figures_of_every_recipe():
-    rows = cells_by_name("Recipes of one phase")
+    rows = cells_by_name("Which recipes train one phase?")
     for name, recipe in RECIPES.items():
         config = recipe()
         figures = [
@@ -48,6 +48,6 @@ def test_the_page_has_the_figures_of_every_recipe():
 
 def test_the_page_names_every_preset():
     """Presets of several nodes are named by the first and the last of them."""
-    named = cells_by_name("Presets of both phases")
+    named = cells_by_name("Which presets train both phases?")
     assert [name for name in [*PRESETS, evening.NAME] if name not in named and "x8gpu" not in name] == []
     assert set(named) <= {*PRESETS, evening.NAME}

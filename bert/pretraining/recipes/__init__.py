@@ -1,4 +1,4 @@
-"""Recipes by name: one phase each in RECIPES, both phases and the machines in PRESETS."""
+"""Recipes by name: single phases in RECIPES; PRESETS are both phases and their machines."""
 
 from bert.pretraining.recipes.published import PRESETS, RECIPES, Preset
 

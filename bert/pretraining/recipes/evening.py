@@ -1,4 +1,4 @@
-"""The recipe of an evening on two CPU cores: the flags of a training on own text (`--text`).
+"""The recipe `evening`, for an evening on two CPU cores, as flags of a training with `--text`.
 
 How long it takes and what it learned: tests/research/pretraining.md.
 """

@@ -1,4 +1,4 @@
-"""Published pre-training recipes and the quickstart's; PRESETS are complete trainings and the machines they are for.
+"""Published pre-training recipes and the quickstart's; PRESETS are complete trainings with their machines.
 
 A recipe is one phase. It contains only settings; its text names its source and what differs from its parent.
 Global batches are given, micro-steps per update are not: the same recipe keeps its global batch on any number of GPUs.
@@ -51,7 +51,7 @@ def phase1_large() -> PretrainingConfig:
 
 
 def phase2_large() -> PretrainingConfig:
-    """Sequence length 512, continuing phase 1 (You et al., 2020): 1,563 updates of 32,768, shards in bins of 64.
+    """BERT-large, sequence length 512, continuing phase 1 (You et al., 2020): batches of 32,768, bins of 64.
 
     64 sequences in a micro-batch, where NVIDIA's has 32: at most 67 of 80 GB, and half as many casts of the parameters
     and additions to the gradients.
@@ -102,7 +102,7 @@ def phase1_base_adamw() -> PretrainingConfig:
 
 
 def phase2_base_adamw() -> PretrainingConfig:
-    """The last tenth of the updates, at length 512: the decay continues to zero without a second warm-up."""
+    """BERT-base's last tenth of the updates, at length 512: the decay continues without a second warm-up."""
     return derive(_BASE[1](), max_steps=100_000, learning_rate=1e-5, warmup_proportion=0.0, **_ADAMW)
 
 
@@ -137,7 +137,7 @@ def phase1_modernbert_base() -> PretrainingConfig:
 
 
 def phase2_modernbert_base() -> PretrainingConfig:
-    """8,192 tokens at rotary base 160,000: 200 billion tokens at 3e-4, then 50 billion while the rate decays to 0.
+    """ModernBERT-base, 8,192 tokens, rotary base 160,000: 200 billion tokens at 3e-4, then 50 of decay.
 
     Only FlashAttention's memory is enough for such lengths.
     """
@@ -160,7 +160,7 @@ def phase2_modernbert_base() -> PretrainingConfig:
 
 
 def quickstart_phase1() -> PretrainingConfig:
-    """It learns something in minutes on two CPU cores, through the same program as the large ones.
+    """A tiny model that learns something in minutes on two CPU cores, by the same program as large ones.
 
     2 layers of 128 with a vocabulary of 4,096, sequences of 64; LAMB on batches of 64, beta2 of RoBERTa. Its heads
     begin with the words beside a word.
@@ -194,7 +194,7 @@ def quickstart_phase1() -> PretrainingConfig:
 
 
 def quickstart_phase2() -> PretrainingConfig:
-    """Sequences of 128 in bins of 32, continuing phase 1 at two thirds of its rate for fewer updates."""
+    """Sequence length 128 in bins of 32, continuing phase 1 at two thirds of its learning rate."""
     return derive(
         quickstart_phase1(),
         phase=2,
@@ -216,7 +216,7 @@ def quickstart_phase2() -> PretrainingConfig:
 
 @dataclass(frozen=True)
 class Preset:
-    """The names of both phases' recipes; with more nodes an update has fewer micro-steps and is otherwise the same."""
+    """The recipes of both phases, and the machines; with more nodes an update has fewer micro-steps."""
 
     phase1: str
     phase2: str

@@ -1,5 +1,4 @@
-"""Formats of shard files: bytes <-> SampleTable. Each is a module with `describe(path)` and `read(data, strings)`,
-registered with its file names in bert/samples/shards.py.
+"""Formats of shard files: modules with `describe(path)` and `read(data, strings)`. bert/samples/shards.py lists them.
 
 Arrow's own threads are never used: a process that has started pyarrow 17's thread pool sometimes aborts when it exits
 ("terminate called without an active exception").

@@ -1,4 +1,4 @@
-"""Reads and writes shards in our own Arrow schema: token ids in an uncompressed file, read without decoding."""
+"""Reads and writes shards in our own Arrow schema: uncompressed token ids, read without decoding."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def _lists(values: np.ndarray, offsets: np.ndarray) -> pa.Array:
 
 
 def _to_table(source: pa.NativeFile) -> SampleTable:
-    """ArrowInvalid or ValueError if the file's structure is damaged; `check_values` checks the values."""
+    """Sample table of a shard; ArrowInvalid or ValueError if the file's structure is damaged."""
     with pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(use_threads=False)) as file:
         table = file.read_all()
     schema = check_columns(table.schema, _TYPES, (_IDS[:1], _IDS), _IDS[:1])
@@ -92,7 +92,7 @@ def _to_table(source: pa.NativeFile) -> SampleTable:
 
 
 def check_values(table: SampleTable, vocabulary: Vocabulary) -> None:
-    """ValueError if a sample is not [CLS] A [SEP] B [SEP] or [CLS] A [SEP] of its ids, or has a mask outside of it."""
+    """Raise ValueError if a sample is not [CLS] A [SEP] (B [SEP]) of its own ids, or has a mask outside of it."""
     masks, size = table.masks, len(vocabulary)
     for name, ids in (("input_ids", table.token_ids), *((("masked_lm_labels", masks.labels),) if masks else ())):
         if len(ids) and int(ids.view(f"u{ids.itemsize}").max()) >= size:  # as unsigned, a negative id is large

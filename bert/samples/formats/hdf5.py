@@ -24,7 +24,7 @@ WIDTHS = {_ROW_DATASETS: 0, _MASK_DATASETS: 0, (_LABELS,): 1}  # values of a sam
 
 
 def describe(path: Path) -> ShardDescription:
-    """The number of samples, without their lengths; ValueError if a dataset is missing or of a wrong type or shape."""
+    """Number of samples, without their lengths; ValueError for a missing or wrong dataset."""
     import h5py  # only users of such shards need it
 
     with h5py.File(path, "r") as file:
@@ -40,7 +40,7 @@ def read(data: bytes, strings: TokenStrings) -> SampleTable:
 
 
 def write(path: Path, table: SampleTable, max_seq_length: int, max_predictions: int) -> None:
-    """Write masked pairs as the loaders of NVIDIA's PyTorch trainer read them, padded to the given widths."""
+    """Write masked pairs, padded to the given widths, as the loaders of NVIDIA's PyTorch trainer read them."""
     import h5py
 
     assert table.masks is not None
@@ -68,7 +68,7 @@ def write(path: Path, table: SampleTable, max_seq_length: int, max_predictions: 
 
 
 def table_of(values: dict[str, np.ndarray], strings: TokenStrings) -> SampleTable:
-    """The samples of padded matrices by their names in DATASETS; ValueError names the first value that breaks a rule.
+    """Samples of padded matrices named as in DATASETS; ValueError names the first value that breaks a rule.
 
     Positions of masked_lm_positions after a row's last mask are 0, which is [CLS] and never masked.
     """

@@ -37,7 +37,7 @@ def describe(path: Path) -> ShardDescription:
 
 
 def check_parquet_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of LDDL's schema that a shard has, in its types; ValueError names the first wrong one."""
+    """Columns of LDDL's schema in a shard, with their types; ValueError names the first wrong one."""
     columns = check_columns(schema, _TYPES, ([pa.binary()], [pa.string()]), [pa.binary()])
     for name in columns.names:
         if not schema.field(name).nullable:  # LDDL's all are; a flipped bit of the footer would cause misread values
@@ -101,7 +101,7 @@ def read(data: bytes, strings: TokenStrings) -> SampleTable:
 
 
 def _header(count: int) -> bytes:
-    """What `np.save` writes before a uint16 array of `count` elements."""
+    """The header that `np.save` writes for a uint16 array of `count` elements."""
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(stream, {"descr": "<u2", "fortran_order": False, "shape": (count,)})
     assert len(stream.getvalue()) == _HEADER_BYTES
@@ -118,7 +118,7 @@ def _encoded(positions: np.ndarray, offsets: np.ndarray) -> pa.Array:
 
 
 def _decoded(column: pa.Array, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """(positions uint16 [P], offsets int64 [n + 1]) of a column of `np.save` bytes."""
+    """Decode a column of `np.save` bytes: (positions uint16 [P], offsets int64 [n + 1])."""
 
     def describe(row: int) -> str:
         return f"column {name!r}, sample {row}: not the bytes of np.save of an array of uint16"

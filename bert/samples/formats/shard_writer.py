@@ -1,4 +1,4 @@
-"""Writes shards, part by part; what the formats have in common."""
+"""Writes shards part by part, and has code that the formats share."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ REMEDY = "the shard is damaged or written by another program: make it again"
 
 @dataclass(frozen=True)
 class ShardDescription:
-    """The facts of a shard that need no decoding; has_words: it records the words that a word segmenter found."""
+    """Facts about a shard that need no decoding; `has_words`: it records words of a word segmenter."""
 
     num_samples: int
     max_num_tokens: int
@@ -31,7 +31,7 @@ class ShardDescription:
 
 
 def check_columns(schema: pa.Schema, types: Types, mask_types: Sequence[list], word_types: list) -> pa.Schema:
-    """The columns to read and their types; ValueError names the first that is missing or that no cast gives its type.
+    """Columns to read and their types; ValueError names the first missing or wrong one.
 
     Args:
         types: column -> its possible types; then those of MASK_COLUMNS and of WORD_COLUMN, which a shard may have.
@@ -54,7 +54,7 @@ def check_columns(schema: pa.Schema, types: Types, mask_types: Sequence[list], w
 
 
 def _content_type(kind: Any) -> str:
-    """What a type holds, however polars, pandas and others store it."""
+    """The type of a column's values, however polars, pandas and others store it."""
     if isinstance(kind, pa.DictionaryType):
         return _content_type(kind.value_type)
     if isinstance(kind, (pa.ListType, pa.LargeListType)):
@@ -63,7 +63,7 @@ def _content_type(kind: Any) -> str:
 
 
 def refuse(wrong: np.ndarray, describe: Callable[[int], str]) -> None:
-    """ValueError that describes the first place at which `wrong`, bool [n], is true."""
+    """Raise ValueError that describes the first position where `wrong`, bool [n], is true."""
     if wrong.any():
         raise ValueError(f"{describe(int(np.argmax(wrong)))}; {REMEDY}")
 
@@ -90,7 +90,7 @@ def check_positions(positions: np.ndarray, offsets: np.ndarray, lengths: np.ndar
 
 
 def continues_at(positions: np.ndarray, position_offsets: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """bool [T]: true at the positions of WORD_COLUMN in n samples whose tokens begin at `offsets`, int64 [n + 1]."""
+    """Whether each token continues a word, bool [T], from WORD_COLUMN of n samples with `offsets` int64 [n + 1]."""
     check_positions(positions, position_offsets, np.diff(offsets), "word")
     continues = np.zeros(offsets[-1], bool)
     continues[np.repeat(offsets[:-1], np.diff(position_offsets)) + positions] = True
@@ -98,7 +98,7 @@ def continues_at(positions: np.ndarray, position_offsets: np.ndarray, offsets: n
 
 
 class ShardWriter:
-    """Writes a shard part by part, in LDDL's schema ("parquet") or our own ("arrow").
+    """Writes a shard in parts, in LDDL's schema ("parquet") or our own ("arrow").
 
     A parquet file has one row group, like LDDL's files, unless it is larger than `row_group_bytes`, the memory limit.
     """
@@ -122,7 +122,7 @@ class ShardWriter:
             self._writer.close()
 
     def write(self, columns: pa.Table) -> None:
-        """Add rows; the first part fixes the schema."""
+        """Write a part; the first part fixes the schema."""
         if self._bin_id is not None and self._format == "parquet":
             columns = columns.append_column("bin_id", pa.array(np.full(len(columns), self._bin_id, np.int64)))
         self._pending.append(columns)

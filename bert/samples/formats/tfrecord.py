@@ -40,7 +40,7 @@ message_type {
 
 
 def describe(path: Path) -> ShardDescription:
-    """The number of samples, by the lengths of the records alone."""
+    """Number of samples, counted by the lengths of the records."""
     with path.open("rb") as file:
         size, end, num_samples = path.stat().st_size, 0, 0
         while end < size:
@@ -104,13 +104,13 @@ def _length(header: bytes, number: int) -> int:
 
 
 def masked_crc32c(data: bytes | memoryview) -> int:
-    """CRC-32C as TensorFlow stores it, so that the checksum of data with checksums inside is not degenerate."""
+    """CRC-32C masked as TensorFlow stores it."""
     checksum = crc32c(data)
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def message_classes(schema: str, *names: str) -> list[Any]:
-    """Classes of protocol buffers by the text of their schema."""
+    """Classes of protocol buffers, made from the text of their schema."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format  # slow to import
 
     pool = descriptor_pool.DescriptorPool()  # of our own, so that it does not conflict with an imported TensorFlow
