@@ -90,6 +90,8 @@ def run(request: PredictRequest) -> int:
         return exit_codes.OK
     nearest = NearestSentences.of(request, model) if request.in_ else None
     print(model.opened.describe(), file=sys.stderr)
+    if nearest:
+        print(nearest.describe(), file=sys.stderr)
     if nearest and request.nearest:
         (result,) = nearest.run([model.request(request.nearest)], itself=True)
         lines = result_lines(result, {}) if sys.stdout.isatty() else [json.dumps(result, ensure_ascii=False)]

@@ -78,11 +78,11 @@ class NearestSentences:
         self._usable = np.isin(np.arange(len(texts)), [*first.values()])
         self._rank = {"hybrid": self._hybrid, "vectors": self._by_vectors, "words": self._by_words}[ranking]
         self.weight = {"hybrid": hybrid_weight(model), "vectors": 1.0, "words": 0.0}[ranking]
-        if self.weight > 0:
+        if ranking != "words":
             assert vectors is not None
             self._mean = np.zeros(1) if form else vectors[self._usable].mean(0)
             self._vectors = vectors if form and form.normalize else unit(vectors - self._mean)
-        if self.weight < 1:
+        if ranking != "vectors":
             self._words = WordScores([Postings.of(texts)], [self._usable])
 
     @classmethod
@@ -140,6 +140,16 @@ class NearestSentences:
     def columns(self) -> dict[str, type]:
         """As of `TrainedModel`."""
         return {"nearest": str}
+
+    def describe(self) -> str:
+        """How texts are ranked."""
+        by_one = {1.0: "vectors", 0.0: "BM25"}.get(self.weight)
+        if by_one:
+            return f"ranked by {by_one}"
+        form = self._model.opened.usage.vectors
+        is_fitted = form is not None and form.hybrid_weight is not None
+        source = "as the training fitted it" if is_fitted else "the usual shares; a training fits its own"
+        return f"ranked by {self.weight:.0%} vectors and {1 - self.weight:.0%} BM25 ({source})"
 
     def _by_vectors(self, queries: Sequence[str], number: int) -> Iterator[list[_Hit]]:
         """The nearest texts to each query by their cosines; in blocks, so that vectors may stay on the disk."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import xxhash
 
-from bert.search.words import B, K1, words_of
+from bert.search.words import K1, B, words_of
 
 _NO_WORD = "!"  # of a text without a word, such as "?!": it counts as one word, which no query has
 
