@@ -14,12 +14,14 @@ from bert.arrays.vectors import unit
 from bert.files import read_json
 from bert.finetuning.prediction_files import stamps
 from bert.inference.predict_settings import PredictRequest
+from bert.inference.reranked import Reranker
 from bert.inference.rows import Request, Rows, filled_rows
 from bert.inference.trained_model import Result, TrainedModel
 from bert.printable import printable
+from bert.search import Ranking
 from bert.search.fusion import USUAL_WEIGHT, hybrid
 from bert.search.postings import Postings, WordScores
-from bert.search.ranking import Ranking, best_rows
+from bert.search.ranking import best_rows
 
 _BLOCK, _QUERIES = 1 << 16, 64  # vectors and queries whose cosines, 16 MB, are computed at a time
 
@@ -60,8 +62,7 @@ class NearestSentences:
             None: only BM25 ranks.
         sizes: vectors and queries whose cosines are computed at a time.
         ranking: as of `ranking_of`.
-    Attributes:
-        weight: the share of the vectors in the ranking: 0 for BM25 alone, 1 for vectors alone.
+        reranker: sorts the first hits again.
     """
 
     def __init__(
@@ -71,13 +72,14 @@ class NearestSentences:
         vectors: np.ndarray | None,
         sizes: tuple[int, int] = (_BLOCK, _QUERIES),
         ranking: Ranking = "vectors",
+        reranker: Reranker | None = None,
     ) -> None:
         self._model, self._texts, form = model, texts, model.opened.usage.vectors
-        self._block, self._queries = sizes
+        (self._block, self._queries), self._reranker = sizes, reranker
         first = {text: row for row, text in reversed([*enumerate(texts)]) if text}
         self._usable = np.isin(np.arange(len(texts)), [*first.values()])
         self._rank = {"hybrid": self._hybrid, "vectors": self._by_vectors, "words": self._by_words}[ranking]
-        self.weight = {"hybrid": hybrid_weight(model), "vectors": 1.0, "words": 0.0}[ranking]
+        self._ranking, self._weight = ranking, hybrid_weight(model)
         if ranking != "words":
             assert vectors is not None
             self._mean = np.zeros(1) if form else vectors[self._usable].mean(0)
@@ -86,7 +88,7 @@ class NearestSentences:
             self._words = WordScores([Postings.of(texts)], [self._usable])
 
     @classmethod
-    def of(cls, request: PredictRequest, model: TrainedModel) -> "NearestSentences":
+    def of(cls, request: PredictRequest, model: TrainedModel, reranker: Reranker | None = None) -> "NearestSentences":
         """What --in names: texts, or a .npy, whose .npy.json says how it was made and of what."""
         path = request.in_
         assert path is not None
@@ -100,7 +102,7 @@ class NearestSentences:
             if len(texts) < 2:
                 raise ValueError(f"{path} has {len(texts)} sentences; at least two are needed, one on each line")
             vectors = None if ranking == "words" else model.encode([*texts])
-            return cls(model, [*texts], vectors, ranking=ranking)
+            return cls(model, [*texts], vectors, ranking=ranking, reranker=reranker)
         if not (record := read_json(Path(f"{path}.json"))):
             raise ValueError(f"{path} needs {path.name}.json beside it; --encode FILE --output {path} writes both")
         try:
@@ -120,22 +122,34 @@ class NearestSentences:
         finite = [np.isfinite(vectors[start : start + _BLOCK]).all(1) for start in range(0, len(vectors), _BLOCK)]
         if wrong := [row for row, is_whole in enumerate(np.concatenate(finite)) if found[row] and not is_whole]:
             raise ValueError(f"{path}: vector {wrong[0] + 1} has NaN or infinity; make it again by --encode")
-        return cls(model, found, vectors, ranking=ranking)
+        return cls(model, found, vectors, ranking=ranking, reranker=reranker)
 
     def run(self, requests: Sequence[Request], *, itself: bool = False) -> list[Result]:
         """The `top_k` nearest for each text, best first; the text itself only if `itself`.
 
-        A result has the text, its `score` if words count, and its `similarity`, a cosine, if vectors count.
+        A result has the text, its `score` if words count, and its `similarity`, a cosine, if vectors count. Both are
+        of the ranking; a reranker changes the order alone.
         """
         results, top_k = list[Result](), self._model.top_k
+        number = top_k if self._reranker is None else max(top_k, self._reranker.form.depth)
         for start in range(0, len(requests), self._queries):
             queries = [text for (text,) in requests[start : start + self._queries]]
-            for query, found in zip(queries, self._rank(queries, top_k + 1), strict=True):
-                texts = [(self._texts[row], figures) for row, figures in found]
-                texts = [(text, figures) for text, figures in texts if itself or text != query][:top_k]
-                rounded = [(text, {name: round(value, 4) for name, value in f.items()}) for text, f in texts]
-                results.append({"nearest": [{"text": text, **figures} for text, figures in rounded]})
+            for query, hits in zip(queries, self._rank(queries, number + 1), strict=True):
+                found = [hit for hit in hits if itself or self._texts[hit[0]] != query][:number]
+                nearest = [
+                    {"text": self._texts[row], **{name: round(value, 4) for name, value in figures.items()}}
+                    for row, figures in self._sorted_again(query, found)[:top_k]
+                ]
+                results.append({"nearest": nearest})
         return results
+
+    def _sorted_again(self, query: str, hits: list[_Hit]) -> list[_Hit]:
+        """The hits in the order of the reranker, if there is one and anything to sort."""
+        if self._reranker is None or not hits:
+            return hits
+        scores = np.array([figures.get("score", figures.get("similarity")) for _, figures in hits], np.float32)
+        order = self._reranker.order(query, [self._texts[row] for row, _ in hits], scores)
+        return [hits[place] for place in order.tolist()]
 
     def columns(self) -> dict[str, type]:
         """As of `TrainedModel`."""
@@ -143,13 +157,13 @@ class NearestSentences:
 
     def describe(self) -> str:
         """How texts are ranked."""
-        by_one = {1.0: "vectors", 0.0: "BM25"}.get(self.weight)
-        if by_one:
-            return f"ranked by {by_one}"
+        again = f"; the first {self._reranker.form.depth} are sorted by a reranker" if self._reranker else ""
+        if self._ranking != "hybrid":
+            return f"ranked by {'vectors' if self._ranking == 'vectors' else 'BM25'}{again}"
         form = self._model.opened.usage.vectors
         is_fitted = form is not None and form.hybrid_weight is not None
         source = "as the training fitted it" if is_fitted else "the usual shares; a training fits its own"
-        return f"ranked by {self.weight:.0%} vectors and {1 - self.weight:.0%} BM25 ({source})"
+        return f"ranked by {self._weight:.0%} vectors and {1 - self._weight:.0%} BM25 ({source}){again}"
 
     def _by_vectors(self, queries: Sequence[str], number: int) -> Iterator[list[_Hit]]:
         """The nearest texts to each query by their cosines; in blocks, so that vectors may stay on the disk."""
@@ -181,7 +195,7 @@ class NearestSentences:
             for start in range(0, len(self._vectors), self._block):
                 part = slice(start, start + self._block)
                 cosines[part] = self._vectors[part] @ vector
-            scores = hybrid(self._words.scores(query), cosines, self.weight, ~self._usable)
+            scores = hybrid(self._words.scores(query), cosines, self._weight, ~self._usable)
             rows = best_rows(np.where(self._usable, scores, -np.inf), number)
             yield [(row, {"score": float(scores[row]), "similarity": float(cosines[row])}) for row in rows]
 

@@ -1,12 +1,9 @@
 """The passages that a query ranks first, and how well they are found: figures of the first ten."""
 
-from typing import Literal
-
 import numpy as np
 
 from bert.arrays.vectors import unit
 
-Ranking = Literal["hybrid", "vectors", "words"]
 DEPTH = 10
 
 

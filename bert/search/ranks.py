@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert.search import Ranking
 from bert.search.fusion import USUAL_WEIGHT, hybrid
-from bert.search.ranking import Ranking, best_rows
+from bert.search.ranking import best_rows
 from bert.search.segments import Passage
 from bert.search.snapshot import Filters, Snapshot
 from bert.search.words import words_of

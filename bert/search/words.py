@@ -9,7 +9,7 @@ import numpy as np
 from bert.tokenization.equal_letters import normal_form, word_pattern
 
 _CJK = r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"  # by character
-# As Lin et al. (2021) have them for passages; on three texts they find more than 1.5 and 0.75 (tests/research/search.md).
+# Of Pyserini (Lin et al., 2021), for passages: tests/research/search.md compares them with 1.5 and 0.75.
 K1, B = 0.9, 0.4
 _NO_WORD = "!"  # of a text without a word, such as "?!": bm25s takes no empty list, and no word is "!"
 

@@ -12,12 +12,13 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from bert.arrays.vectors import unit
-from bert.conversion.usage import Usage, VectorForm
+from bert.conversion.usage import RerankingForm, Usage, VectorForm
 from bert.conversion.vocabularies import Tokens
 from bert.finetuning.squad.predictions import AnswerCandidate
 from bert.inference.heads import AnsweredQuestion, Classifier, MaskFiller, QuestionAnswerer, SentenceEncoder, Tagger
 from bert.inference.model_folder import OpenedModel
 from bert.inference.nearest import NearestSentences, ranking_of
+from bert.inference.reranked import Reranker
 from bert.tokenization.normalization import UNCASED
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from data.text.encodings import Decoding
@@ -439,6 +440,28 @@ def test_texts_are_ranked_by_words_or_by_the_weighted_sum_of_both(weight):
                 for each, place in zip(wanted, places, strict=False):
                     each["similarity"] = pytest.approx(similarities[place], abs=1e-3)
             assert result == {"nearest": wanted}
+
+
+def test_a_reranker_sorts_the_first_hits_and_leaves_the_rest():
+    """Of the hits within its depth the reranker's best comes first; the query itself is no hit."""
+    vectors = unit(np.array([[1, 0.1 * place] for place in range(8)])).astype("float32")
+    texts, asked = [f"text {place}" for place in range(8)], []
+
+    def rank_scores(query, passages):
+        asked.append((query, list(passages)))
+        return np.array([float(text[-1]) for text in passages], np.float32)
+
+    usage = Usage(reranking=RerankingForm(1.0, 3))
+    reranker = Reranker(SimpleNamespace(opened=SimpleNamespace(usage=usage), rank_scores=rank_scores))
+    encoder = opened("encoder", None, Usage(vectors=VectorForm()))
+    model = SimpleNamespace(top_k=4, opened=encoder, encode=lambda texts, kind: vectors[:1])
+    search = NearestSentences(model, texts, vectors, reranker=reranker)
+    (result,) = search.run([("text 0",)])
+    assert [near["text"] for near in result["nearest"]] == ["text 3", "text 2", "text 1", "text 4"]
+    assert asked == [("text 0", ["text 1", "text 2", "text 3"])]
+    assert search.describe() == "ranked by vectors; the first 3 are sorted by a reranker"
+    (alone,) = NearestSentences(model, ["text 0", "text 0"], vectors[:2], reranker=reranker).run([("text 0",)])
+    assert alone == {"nearest": []}
 
 
 def test_a_search_is_hybrid_if_the_vectors_were_trained_for_it():
