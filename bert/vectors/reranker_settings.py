@@ -46,7 +46,8 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     hidden_size = int(implied.get("hidden_size", 768))
     is_small = implied.get("model_type") == "modernbert" and hidden_size <= SMALL
     rate = 5e-4 if is_small else float(f"{3e-5 * (768 / hidden_size) ** 1.5:.1g}")
-    return implied | _USUAL | {"learning_rate": rate}
+    length = min(128, int(implied.get("max_position_embeddings", 512)))
+    return implied | _USUAL | {"learning_rate": rate, "max_seq_length": length}
 
 
 _TASK = "bert.vectors.reranking:RerankingTask"

@@ -1,17 +1,21 @@
 """A reranker scores passages for a query, in every format, and as sentence-transformers does."""
 
+import json
+
 import numpy as np
 import pytest
+from huggingface_hub.repocard import metadata_load
 
 from bert.api import rerank
 from bert.conversion.task_file import read_usage
 from bert.conversion.usage import RerankingForm, Usage
 from bert.inference.heads import load_model
+from tests.conversion.recorded_outputs import GOLDEN
 from tests.conversion.test_parity import our_outputs
 from tests.inference import models
 from tests.inference.models import export, feed_of, model
 from tests.support import foreign
-from tests.support.oracle_cross_encoder import PASSAGES, QUERY
+from tests.support.oracle_cross_encoder import PASSAGES, QUERY, checksums
 
 folders = models.folders  # fixture
 FORM = RerankingForm(0.65, 20)
@@ -63,3 +67,15 @@ def test_every_format_gives_the_scores_and_keeps_weight_and_depth(reranker, tmp_
         theirs.rank_scores(QUERY, PASSAGES), load_model(reranker).rank_scores(QUERY, PASSAGES), rtol=0, atol=1e-5
     )
     assert read_usage(tmp_path / "x").reranking == FORM
+
+
+def test_the_cross_encoder_of_sentence_transformers_gave_these_scores(reranker, tmp_path):
+    """Recorded by `tests.support.oracle_cross_encoder`, of files of the bytes that are written now."""
+    folder = export(reranker, tmp_path / "x", "--format", "hf")
+    record = json.loads((GOLDEN / "cross_encoder.json").read_text())
+    assert checksums(folder) == record["files"], "other files than the library loaded: record again"
+    np.testing.assert_allclose(load_model(reranker).rank_scores(QUERY, PASSAGES), record["scores"], rtol=0, atol=1e-5)
+    card = metadata_load(folder / "README.md")
+    assert (card["pipeline_tag"], card["library_name"]) == ("text-ranking", "sentence-transformers")
+    text = (folder / "README.md").read_text()
+    assert "from sentence_transformers import CrossEncoder" in text and "Classes:" not in text

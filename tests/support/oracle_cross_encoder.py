@@ -1,6 +1,6 @@
 """The scores that CrossEncoder of sentence-transformers gives with an exported reranker, and the recording of them.
 
-In an environment with sentence-transformers, with the folder that the test exports (recorded with 5.1.2):
+In an environment with sentence-transformers, with the folder that the test exports (recorded with 6.2.0):
 
     python tests/support/oracle_cross_encoder.py FOLDER tests/golden/libraries/cross_encoder.json
 """
