@@ -362,6 +362,7 @@ class ServeSettings(TypedDict, total=False):
     cpu_threads: int | None
     device: str | None
     host: str | None
+    index: Path | str | None
     lowercase: bool | None
     max_batch_size: int | None
     max_batch_tokens: int | None
