@@ -374,6 +374,7 @@ class ServeSettings(TypedDict, total=False):
     max_seq_length: int | None
     max_wait_ms: float | None
     read_seconds: float | None
+    reranker: str | None
     strip_accents: bool | None
     task: str | None
     timeout_seconds: float | None

@@ -86,7 +86,7 @@ def add_index_routes(app: FastAPI, limits: Limits, ask: Ask, problems: dict[int 
 
     async def search(request: Request, body: Any) -> Response:
         filters = {name: _plain(value) for name, value in body.filters.items()}
-        return await ask(request, SEARCH, (body.query,), SearchOptions(body.top_k, filters, body.ranking))
+        return await ask(request, SEARCH, (body.query,), SearchOptions(body.top_k, filters, body.ranking, body.rerank))
 
     async def add(request: Request, body: Any) -> Response:
         columns = tuple({k: v for k, v in (row.model_extra or {}).items() if v is not None} for row in body.rows)
@@ -122,6 +122,7 @@ def _requests(limits: Limits) -> dict[str, type[BaseModel]]:
     value: Any = _Value | Range | Annotated[list[_Value], Field(min_length=1, max_length=_MOST_VALUES)]
     filters: Any = Annotated[dict[_Name, value], Field(max_length=16)]
     top_k: Any = Annotated[int, Field(ge=1, le=_MOST_HITS, strict=True)]
+    rerank: Any = Annotated[bool, Field(strict=True)] | top_k | None
     ranking: Any = Literal["hybrid", "vectors", "words"]
     search = create_model(
         "SearchRequest",
@@ -130,6 +131,7 @@ def _requests(limits: Limits) -> dict[str, type[BaseModel]]:
         top_k=(top_k, 10),
         filters=(filters, Field(default_factory=dict)),
         ranking=(ranking, "hybrid"),
+        rerank=(rerank, Field(None, description="whether, or how many hits; by default if there is a reranker")),
     )
     search.model_config["json_schema_extra"] = {"example": {"query": "how do I undo a commit", "top_k": 3}}
 

@@ -36,6 +36,7 @@ class SearchOptions(NamedTuple):
     top_k: int
     filters: Mapping[str, Any]
     ranking: str
+    rerank: bool | int | None = None
 
 
 class RowOptions(NamedTuple):
@@ -72,3 +73,4 @@ class Description:
     hidden_size: int = 0  # of its vectors
     vectors: VectorForm | None = None  # as it was trained to make them
     index: str = ""  # the folder of the index that is served; "": none
+    reranks: bool = False  # whether a reranker sorts the first hits of a search

@@ -12,6 +12,7 @@ from bert import __version__
 from bert.files import sha256_of
 from bert.inference.export_files import Arrays
 from bert.inference.heads import load_from_settings, vector_results
+from bert.inference.reranked import find_reranker
 from bert.inference.rows import Request
 from bert.inference.trained_model import MASK, Result, TrainedModel
 from bert.model.head_specs import HEADS
@@ -91,6 +92,7 @@ class ModelServer:
             hidden_size=opened.hidden_size,
             vectors=opened.usage.vectors,
             index=str(self.index.folder) if self.index else "",
+            reranks=self.index is not None and self.index.reranks,
         )
 
     def answer(self, batch: Batch) -> tuple[Figures, list[Outcome]]:
@@ -159,6 +161,14 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
+def _open_index(settings: ServerSettings, model: TrainedModel) -> ServedIndex | None:
+    """The index of --index with the reranker of the model, if there is one."""
+    if settings.index is None:
+        return None
+    reranker = find_reranker(settings.model, settings.reranker, device=settings.device)
+    return ServedIndex.of(settings.index, model, reranker)
+
+
 def main(connection: Connection, settings: ServerSettings) -> None:
     from bert.runtime.cpu_kernels import keep_few_kernels  # here: it loads Paddle, which the server does without
 
@@ -166,7 +176,7 @@ def main(connection: Connection, settings: ServerSettings) -> None:
     try:
         model = load_from_settings(settings)
         print(model.opened.describe(), file=sys.stderr, flush=True)  # the step in use, which may be an older one
-        server = ModelServer(model, ServedIndex.of(settings.index, model) if settings.index else None)
+        server = ModelServer(model, _open_index(settings, model))
         server.warm_up()
     except (ValueError, OSError) as error:
         connection.send(str(error))

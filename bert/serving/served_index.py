@@ -7,6 +7,7 @@ from typing import Any
 from bert.files import sha256_of
 from bert.indexing.building import IndexBuilder, open_index, print_notes
 from bert.indexing.searcher import NewText, Searcher
+from bert.inference.reranked import Reranker
 from bert.inference.rows import Request
 from bert.inference.trained_model import Result, TrainedModel
 from bert.reporting.progress import announce
@@ -24,22 +25,23 @@ class ServedIndex:
 
     def __init__(self, searcher: Searcher) -> None:
         self._searcher, self.folder = searcher, searcher.index.folder
+        self.reranks = searcher.reranker is not None
 
     @classmethod
-    def of(cls, path: Path, model: TrainedModel) -> "ServedIndex":
+    def of(cls, path: Path, model: TrainedModel, reranker: Reranker | None = None) -> "ServedIndex":
         """The index in a folder, or that of a file or folder of texts, which is made, or brought up to date, first.
 
         Raises:
             ValueError: another model made the index, or the texts cannot be read.
         """
         if is_index(path):
-            return cls(Searcher(model, SearchIndex(path)))
+            return cls(Searcher(model, SearchIndex(path), reranker))
         key = f"{path.resolve()}\n{model.opened.fingerprint()}\n{model.max_seq_length}"
         index = open_index(_MADE_IN / f"index-{path.stem}-{sha256_of(key.encode())[:8]}", model)
         announce(f"the index {index.folder} is made of", [path])
         summary = IndexBuilder(index, model, Decoding.of(model.opened.usage)).read([path])
         print_notes(summary.lines(index))
-        return cls(Searcher(model, index))
+        return cls(Searcher(model, index, reranker))
 
     def results(self, kind: str, requests: Sequence[tuple[Request, Any]]) -> list[Result]:
         """The results of inputs of one kind. ValueError for one that cannot be used."""
@@ -51,7 +53,7 @@ class ServedIndex:
 
     def _search(self, requests: Sequence[tuple[Request, SearchOptions]]) -> list[Result]:
         queries = [
-            Query(query, options.top_k, options.filters, options.ranking)  # type: ignore[arg-type]
+            Query(query, options.top_k, options.filters, options.ranking, options.rerank)  # type: ignore[arg-type]
             for (query,), options in requests
         ]
         found = self._searcher.search(queries)

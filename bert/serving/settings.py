@@ -89,6 +89,10 @@ class IndexSettings(Settings):
         description="index to search and change, as python -m bert.indexing makes it; or a file or folder of texts, of "
         "which results/index-NAME is made first, and used again while file and model are unchanged",
     )
+    reranker: str | None = Field(
+        None,
+        description="folder of a reranker that sorts the first hits anew, or none (default: MODEL/reranker, if any)",
+    )
 
     @field_validator("index")
     @classmethod

@@ -5,7 +5,7 @@ import json
 import pytest
 import requests
 
-from tests.serving.servers import serving
+from tests.serving.servers import serving, wait_until
 
 ROUTES = ("/search", "/index/add", "/index/delete")
 
@@ -34,9 +34,10 @@ def test_requests_become_the_options_of_the_index(server):
         assert answer.status_code == 200, answer.text
         return json.loads(answer.json()["hits"][0]["text"])
 
-    assert options_of() == [10, {}, "hybrid"]
+    assert options_of() == [10, {}, "hybrid", None]
     filters = {"a": 1, "b": ["x", 2.5, True], "c": {"from": 1}, "d": {"from": 1.5, "to": 3}, "e": False, "f": "1"}
-    assert options_of(top_k=100, ranking="words", filters=filters) == [100, filters, "words"]
+    assert options_of(top_k=100, ranking="words", filters=filters, rerank=20) == [100, filters, "words", 20]
+    assert options_of(rerank=False)[3] is False
     added = ask(server, "/index/add", {"rows": [{"id": "a", "text": "b"}, {"text": "c", "year": 1990, "no": None}]})
     assert added.json() == {"ids": ["a", "new"], "replaced": 0, "generation": 2}
     assert ask(server, "/index/delete", {"ids": ["a", "b"]}).json() == {"deleted": 2, "generation": 3}
@@ -54,6 +55,7 @@ def test_requests_become_the_options_of_the_index(server):
         ("/search", {"query": "a", "top_k": 0}, ["top_k"], "greater than or equal to 1"),
         ("/search", {"query": "a", "top_k": "3"}, ["top_k"], "valid integer"),
         ("/search", {"query": "a", "ranking": "magic"}, ["ranking"], "'hybrid', 'vectors' or 'words'"),
+        ("/search", {"query": "a", "rerank": 0}, ["rerank"], "valid"),
         ("/search", {"query": "a", "more": 1}, ["more"], "not permitted"),
         ("/search", {"query": "a", "filters": {"a": None}}, ["filters", "a"], "valid"),
         ("/search", {"query": "a", "filters": {"a": {"from": "1"}}}, ["filters", "a"], "valid"),
@@ -113,11 +115,7 @@ def test_the_limits_of_other_routes_hold_for_these(server):
 def test_a_lost_model_process_is_answered_and_the_index_served_again(server):
     assert ask(server, "/search", {"query": "die"}).status_code == 503
     server.wait_for("it is started again")
-    for _ in range(600):
-        answer = ask(server, "/search", {"query": "a"})
-        if answer.status_code == 200:
-            return
-    raise AssertionError(answer.text)
+    wait_until(lambda: ask(server, "/search", {"query": "a"}).status_code == 200, 120)
 
 
 def test_the_schema_has_the_routes_only_if_there_is_an_index(server, tmp_path):
