@@ -65,7 +65,7 @@ def settings_from(
         ValueError: for all mistakes that were found; `explain` gives one line for each.
     """
     flags, unknown = parser.parse_known_intermixed_args(sys.argv[1:] if words is None else list(words))
-    mistakes = _unknown(unknown, parser)
+    mistakes = _unknown_word_errors(unknown, parser)
     try:
         settings = settings_class.model_validate(_without_none(settings_class, vars(flags)))
     except ValidationError as error:
@@ -120,7 +120,7 @@ def _word_of(name: str) -> str:
     return name.rpartition("_")[2].upper()
 
 
-def _unknown(words: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
+def _unknown_word_errors(words: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
     """Error lines: one for each unknown flag, or for each extra word if all flags are known."""
     flags = [word.partition("=")[0] for word in words if word.startswith("--")]
     known = parser._option_string_actions

@@ -65,8 +65,8 @@ class Launcher:
             for title, listed in self.names.items()
         ]
         title = "Positional arguments and their defaults (- means the default):"
-        shown = {"positional": "\n".join([title, *rows]) if rows else "", "recipes": "\n\n".join(names)}
-        return {topic: text for topic, text in shown.items() if text}
+        texts = {"positional": "\n".join([title, *rows]) if rows else "", "recipes": "\n\n".join(names)}
+        return {topic: text for topic, text in texts.items() if text}
 
 
 class CommandLine(NamedTuple):
@@ -160,9 +160,9 @@ class LauncherParser(SettingsParser):
 
     def _phase_of(self, flag: str) -> str | None:
         """The phase of a flag, such as phase1 of --phase1-NAME; None for a flag of the whole command."""
-        found = re.match(r"--(phase\d)-", flag)
+        match = re.match(r"--(phase\d)-", flag)
         is_own = flag.partition("=")[0] in self._option_string_actions  # such as --phase1-bin-size
-        return found[1] if found and self._launcher.phases and not is_own else None
+        return match[1] if match and self._launcher.phases and not is_own else None
 
     def _read_of_phase(self, phase: str, words: Sequence[str]) -> dict[str, Any]:
         """Parse the flag of a phase without its prefix, which errors show again."""

@@ -42,12 +42,12 @@ def recompute_layers(main: static.Program) -> tuple[str, ...]:
 def _recompute(editor: BlockEditor, layer: list, forward: list, backward: list) -> list[str]:
     """Recompute one layer; `forward` and `backward` are the operators after it."""
     block = editor.block
-    kept = {name for operator in forward for name in operator.input_arg_names}
+    stored = {name for operator in forward for name in operator.input_arg_names}
     for operator in layer:
         shapes = operator.output("XShape") if "XShape" in operator.output_names else []
-        kept |= set(operator.output_arg_names if operator.type in _KEPT else shapes)
-        kept |= {name for name in operator.output_arg_names if block.var(name).dtype in _INTEGERS}
-    inside = {name for operator in layer for name in operator.output_arg_names} - kept
+        stored |= set(operator.output_arg_names if operator.type in _KEPT else shapes)
+        stored |= {name for name in operator.output_arg_names if block.var(name).dtype in _INTEGERS}
+    inside = {name for operator in layer for name in operator.output_arg_names} - stored
     wanted = {name for operator in backward for name in operator.input_arg_names} & inside
     again = []
     for operator in reversed(layer):

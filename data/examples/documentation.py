@@ -212,8 +212,8 @@ def build(
             yield from documents
 
     with ProcessPoolExecutor(num_workers, initializer=gc.disable) as pool:  # syntax trees have no cycles
-        kept = without_duplicates(read(pool), counts, by_sentence=held_out_fraction is not None)
-        documents = list(limited(kept, (max_megabytes or math.inf) * 1e6))
+        distinct = without_duplicates(read(pool), counts, by_sentence=held_out_fraction is not None)
+        documents = list(limited(distinct, (max_megabytes or math.inf) * 1e6))
         pool.shutdown(cancel_futures=True)  # the files beyond the limit
     if len(documents) < (1 if held_out_fraction is None else 2):
         raise ValueError(

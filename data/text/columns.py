@@ -127,13 +127,13 @@ def fitting(keys: Iterable[tuple[str, ...]], names: Iterable[Any]) -> tuple[Any,
     for form in (str, str.lower):
         known = {form(str(name)): name for name in reversed(names)}
         for some in keys:
-            fits = [_known(form(key), known) for key in some]
+            fits = [_column_of_key(form(key), known) for key in some]
             if all(name is not None for name in fits):
                 return tuple(fits)
     return None
 
 
-def _known(key: str, known: Mapping[str, Any]) -> Any:
+def _column_of_key(key: str, known: Mapping[str, Any]) -> Any:
     """The column that a key names, or the joined columns; None if one is missing."""
     if key in known:
         return known[key]

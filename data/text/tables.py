@@ -104,12 +104,12 @@ def user_table(path: Path, form: TableForm, kind: str = "auto", decoding: Decodi
     """
     if not path.is_file():
         raise ValueError(f"{path} does not exist or is not a file; check the path")
-    with _named(path):
+    with _errors_name_file(path):
         table = open_table(table_input(path, kind), form, Findings(), decoding.encoding, decoding.language)
         first = list(islice(table.rows, 1))
 
     def rows() -> Iterator[Row]:
-        with _named(path), progress(f"reading {path.name}", None, "rows") as meter:
+        with _errors_name_file(path), progress(f"reading {path.name}", None, "rows") as meter:
             for row in chain(first, table.rows):
                 meter.update()
                 yield row
@@ -120,10 +120,10 @@ def user_table(path: Path, form: TableForm, kind: str = "auto", decoding: Decodi
 def piped_table(file: BinaryIO, form: TableForm, encoding: str = "auto") -> Table:
     """A CSV on standard input, in UTF-8 or the named encoding."""
     code_page = code_page_of(encoding)
-    found = Encoding(encoding, 0, "") if code_page is None else Encoding("utf-8-sig", 0, "", code_page)
+    decoding = Encoding(encoding, 0, "") if code_page is None else Encoding("utf-8-sig", 0, "", code_page)
     replaced = Counter[str]()
     read = iter(lambda: file.read(_READ_BYTES), b"")
-    table = table_of_text(decode(read, found, replaced), "csv", form, Findings())
+    table = table_of_text(decode(read, decoding, replaced), "csv", form, Findings())
 
     def rows() -> Iterator[Row]:
         for row in table.rows:
@@ -135,7 +135,7 @@ def piped_table(file: BinaryIO, form: TableForm, encoding: str = "auto") -> Tabl
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _errors_name_file(path: Path) -> Iterator[None]:
     """Context manager that puts the file's name before errors without it."""
     try:
         yield

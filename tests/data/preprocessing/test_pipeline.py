@@ -18,8 +18,8 @@ from bert.samples.shards import ShardDirectory
 from bert.tokenization.wordpiece import WordPieceTokenizer
 from data.preprocessing.pairs import draw_pairs, pack_documents, pack_separately, spans_to_table
 from data.preprocessing.pipeline import (
-    Job,
     Piece,
+    ShardJob,
     cut,
     make_block,
     make_shards,
@@ -89,9 +89,9 @@ def corpus(tmp_path_factory):
     return root
 
 
-def job_of(corpus: Path, sink: Path, settings: SampleSettings, output_format: str = "arrow") -> Job:
+def job_of(corpus: Path, sink: Path, settings: SampleSettings, output_format: str = "arrow") -> ShardJob:
     (sink / UNFINISHED_NAME / "key").mkdir(parents=True)
-    return Job(settings, str(corpus / "vocab.txt"), sink, output_format, "none", "key")
+    return ShardJob(settings, str(corpus / "vocab.txt"), sink, output_format, "none", "key")
 
 
 def blocks_of(corpus: Path, settings: SampleSettings):
