@@ -83,7 +83,7 @@ class Settings(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
-        """Set the owning package of each field: that of the first class that declares it."""
+        """Set the owning package of each field: the package of the first class that declares it."""
         super().__pydantic_init_subclass__(**options)
         for name, field in cls.model_fields.items():
             owners = [parent for parent in cls.__mro__ if name in parent.__dict__.get("__annotations__", {})]

@@ -1,4 +1,4 @@
-"""The recorded plan of a training on the user's text: its settings, and what is expected of it."""
+"""The recorded plan of a training on the user's text: its settings and its expected results."""
 
 import dataclasses
 from typing import Any

@@ -94,7 +94,7 @@ def _size_of(folder: Path) -> int:
 def device_rows(
     plan: TextPlan, placement: Placement, machine: MachineFacts, request: TextRequest
 ) -> dict[str, PlanRow]:
-    """Rows about the devices, by name. They do not affect what is learned."""
+    """Rows about the devices, by name. The devices do not affect what is learned."""
     ranks, network = placement.ranks, plan.network()
     where = f"{machine.gpus} here" if placement.device == "gpu" else f"no GPU here{machine.note}"
     if machine.is_planned:

@@ -94,7 +94,7 @@ def word_pattern() -> str:
 
 
 def struck(text: "np.ndarray") -> "np.ndarray":
-    """Replace a stroke and <, = or > by the one letter that NFC makes of them, in as many bytes: UTF-8, uint8 [n]."""
+    """Replace <, = or > plus a combining stroke by NFC's single letter, which has as many bytes: UTF-8, uint8 [n]."""
     import numpy as np
 
     content = text.tobytes()

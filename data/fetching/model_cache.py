@@ -140,7 +140,7 @@ def used_names(available: Collection[str], source: str, weights: bool = True) ->
 
 
 def _verify(path: Path, checksum: str | None = None) -> None:
-    """Verify a file against a checksum, by default the one in the name of huggingface_hub's file."""
+    """Verify a file against a checksum, by default the checksum in the name of huggingface_hub's file."""
     status, blob = path.stat(), path.resolve()
     if checksum is None and path.is_symlink() and re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", blob.name):
         checksum = f"{'sha256' if len(blob.name) == 64 else 'git-sha1'}:{blob.name}"

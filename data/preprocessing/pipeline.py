@@ -85,8 +85,10 @@ def _tools(vocab_file: str, settings: SampleSettings) -> tuple[TextTokenizer, To
 
 
 def make_block(job: ShardJob, block: Block) -> dict:
-    """Make the samples of one block, unless they exist; returns {"counts": ..., "samples": per bin}, and of a block
-    with many unknown words those of a part of it."""
+    """Make the samples of one block, unless they exist; returns {"counts": ..., "samples": number in each bin}.
+
+    If the block has many unknown words, "unknown words" counts them in a part of it.
+    """
     record = job.folder / f"{block.index}.json"
     if record.exists() and _block_path(job, block.index).exists():  # earlier versions wrote another kind of file
         return json.loads(record.read_bytes())

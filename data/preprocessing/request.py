@@ -211,7 +211,7 @@ class ShardRequest(SettingsWithRules):
         )
 
     def _word_segmenter(self, vocabulary: Vocabulary, facts: ScriptFacts) -> str | None:
-        """The requested segmenter; for auto the one that the text needs."""
+        """The requested segmenter; for auto, the segmenter that the text needs."""
         if not vocabulary.is_wordpiece():
             if self.word_segmenter in ("auto", "none"):
                 return None

@@ -18,7 +18,7 @@ from bert.samples.shards import ShardDirectory
 from bert.tokenization.wordpiece import WordPieceTokenizer
 from data.preprocessing.pairs import draw_pairs, pack_documents, pack_separately, spans_to_table
 from data.preprocessing.pipeline import (
-    Piece,
+    RowRange,
     ShardJob,
     cut,
     make_block,
@@ -250,7 +250,7 @@ def test_a_shard_that_was_damaged_is_made_again_and_an_intact_one_is_kept(corpus
     assert [path.read_bytes() for path in paths] == bytes_of
     is_kept = [path.stat().st_mtime_ns == before for path, before in zip(paths, times, strict=True)]
     assert is_kept[0] and not is_kept[1] and not is_kept[2] and all(is_kept[3:])
-    other = replace(plans[0], pieces=(Piece(0, 0, 1),))
+    other = replace(plans[0], pieces=(RowRange(0, 0, 1),))
     assert make_shards(job, (other,))[0]["shard"]["num_samples"] == 1, "another plan of the same name"
 
 
