@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK, Failure
 from bert.files import read_json, write_atomically
-from bert.inference.given_texts import list_of_texts, one_text, refuse_nothing, whole_number
+from bert.inference.given_texts import checked_texts, list_of_texts, one_text, refuse_nothing, whole_number
 from bert.inference.records import flat, free_name
 from bert.interpreter import COMMANDS, isolated_environment
 from bert.launching.processes import flags_of
@@ -52,6 +52,7 @@ __all__ = [
     "predict",
     "pretrain",
     "report",
+    "rerank",
     "serve",
 ]
 _READY = re.compile(r"(http://\S+) is ready: ")
@@ -126,6 +127,24 @@ def fill_mask(model: str | Path | TrainedModel, text: str, top_k: int = 5) -> li
     """The likeliest tokens at each [MASK] of a text, best first: {"token": ..., "probability": ...}."""
     checked, number = one_text(text), whole_number("top_k", top_k)
     return _as_model(model, "masked-lm").fill_mask(checked, number)
+
+
+def rerank(model: str | Path | TrainedModel, query: str, passages: Sequence[str]) -> list[dict[str, Any]]:
+    """Sort passages by how well they answer a query, best first: {"row": ..., "score": ..., "text": ...}.
+
+    Args:
+        model: a reranker, such as OUTPUT_DIR/reranker of `run_vectors.sh --reranker`.
+        passages: texts; `row` is the place of a text in this list, counted from 0.
+    Raises:
+        ValueError: the model is no reranker, or something in the list is no text.
+    Warns:
+        UserWarning: texts were longer than the model's sequences, and their ends were not read.
+    """
+    texts = checked_texts(list_of_texts(passages))
+    with _warned_of_cut_texts(_as_model(model)) as loaded:
+        scores = loaded.rank_scores(one_text(query), texts)
+    order = (-scores).argsort(kind="stable").tolist()
+    return [{"row": row, "score": round(float(scores[row]), 6), "text": texts[row]} for row in order]
 
 
 def _as_model(model: str | Path | TrainedModel, task: str | None = None) -> TrainedModel:

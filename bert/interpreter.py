@@ -57,6 +57,7 @@ COMMANDS = (
     Command("run_glue", "run_glue.py", "one process of `glue`; all its settings"),
     Command("run_ner", "run_ner.py", "one process of `ner`; all its settings"),
     Command("run_vectors", "run_vectors.py", "one process of `vectors`; all its settings"),
+    Command("run_reranker", "run_reranker.py", "one process of `vectors --reranker`; all its settings"),
 )
 
 

@@ -10,11 +10,15 @@ SUBJECTS = ("quickstart", "your_text", "labels", "search", "speed", "exports", "
 
 INTRODUCTION = """# Results: what was measured
 
-Look here before you believe a score of these pages: each row has its baseline, commit, date, machine and command.
+Look here before you believe a score of these pages. Each row has a baseline, and the number of its run in the [list of
+runs](#which-runs-are-these): commit, date, machine and command.
 
 All figures are from CPUs, unless a row names a GPU. Most are of one run with one seed. Another machine has other
-documentation to train on, and so has other figures. If a commit is marked with *recorded*, the details do not name the
-program; this commit wrote the figure down.
+documentation to train on, and so has other figures.
+"""
+
+RUNS = """If a commit is marked with *recorded*, the details do not name the program; this commit wrote the figure down.
+
 """
 
 Record = dict[str, str]
@@ -49,20 +53,26 @@ def run_of(row: Record) -> tuple[str, ...]:
     return f"`{row['commit']}`{recorded}", row["date"], row["machine"], command + removed, f"`{row['details']}`"
 
 
-def measured(name: str) -> str:
-    """The section of a subject: its figures, then the runs behind them."""
-    record, runs = subject(name), list[tuple[str, ...]]()
-    rows = list[tuple[str, ...]]()
+def measured(name: str, runs: list[tuple[str, ...]]) -> str:
+    """The section of a subject: its figures, each with the number of its run. New runs are added to `runs`."""
+    record, rows = subject(name), list[tuple[str, ...]]()
     for row in record["rows"]:
         run = run_of(row)
         if run not in runs:
             runs.append(run)
         number = str(runs.index(run) + 1)
         rows.append((row["what"], with_unit(row["value"], row["unit"]), compared_with(row), number))
+    return f"## {record['title']}\n\n{record['text']}\n\n{table(('what', 'result', 'compared with', 'run'), rows)}"
+
+
+def all_runs(runs: list[tuple[str, ...]]) -> str:
+    """The section with the runs behind all figures."""
     numbered = [(str(number), *run) for number, run in enumerate(runs, start=1)]
-    figures = table(("what", "result", "compared with", "run"), rows)
-    sources = table(("run", "commit", "date", "machine", "command", "details"), numbered)
-    return f"## {record['title']}\n\n{record['text']}\n\n{figures}\n{sources}"
+    return (
+        "## Which runs are these?\n\n"
+        + RUNS
+        + table(("run", "commit", "date", "machine", "command", "details"), numbered)
+    )
 
 
 def planned() -> str:
@@ -90,7 +100,9 @@ def planned() -> str:
 
 
 def page() -> str:
-    return "\n".join([INTRODUCTION, *(measured(name) for name in SUBJECTS if name != "planner"), planned()])
+    runs = list[tuple[str, ...]]()
+    sections = [measured(name, runs) for name in SUBJECTS if name != "planner"]
+    return "\n".join([INTRODUCTION, *sections, planned(), all_runs(runs)])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The step that mines hard negatives between two trainings of a search job."""
+"""The step that mines hard negatives after the training of vectors."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -8,7 +8,8 @@ from typing import Any
 from bert.checkpoints.chosen_weights import chosen_weights
 from bert.checkpoints.directories import MANIFEST, CheckpointError
 from bert.config.training_settings import derive
-from bert.files import checksum_of_file, json_of, read_json, write_atomically
+from bert.exit_codes import OK
+from bert.files import checksum_of_file, json_of, read_json, waiting_lock, write_atomically
 from bert.jobs.job import Execution, Step
 from bert.launching.processes import module_command
 from bert.reporting.run_record import SUMMARY_FILE
@@ -21,7 +22,7 @@ _TEXTS_OF_A_PAIR = 2
 _SECONDS_OF_READING = 20.0  # of a process that reads the pairs of 20 MB of text
 _LEAST_PAIRS = 500  # that get negatives, if there are so many
 # Settings of the data that change no pair and no vector.
-_WITHOUT_EFFECT = {"compare", "num_workers", "negatives_file", "num_negatives", "temperature", "shortest_vector"}
+_WITHOUT_EFFECT = {"compare", "num_workers", "temperature", "shortest_vector"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ class MineNegatives(Step):
 
     @property
     def negatives(self) -> Path:
-        """The file of the negatives, for a setting such as `negatives_file`."""
+        """The file of the negatives."""
         return self.folder / NEGATIVES
 
     @property
@@ -69,14 +70,18 @@ class MineNegatives(Step):
         return bool(record) and self.negatives.exists() and self._made_with().items() <= record.items()
 
     def run(self, execution: Execution) -> int:
+        """Mine, unless another node, which shares the folder, has mined meanwhile."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with waiting_lock(self.folder / ".lock", f"start that mines into {self.folder}"):
+            return OK if self.is_done(execution) else self._mine(execution)
+
+    def _mine(self, execution: Execution) -> int:
         for name in (MINED, NEGATIVES, CANDIDATES):
             (self.folder / name).unlink(missing_ok=True)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        config = derive(self.config, compare=None, negatives_file=None)
+        config = derive(self.config, compare=None)
         request = {"config": json_of(config.model_dump_json()), "rule": _plain(self.rule)}
         request |= {"most_pairs": self._most_pairs(execution.job.hours), "made_with": self._made_with()}
-        content = json.dumps(request, indent=1)
-        write_atomically(self.folder / _REQUEST, f"{content}\n".encode())
+        write_atomically(self.folder / _REQUEST, f"{json.dumps(request, indent=1)}\n".encode())
         return execution.command(module_command("bert.vectors.mining_process", run=self.folder / _REQUEST))
 
     def _most_pairs(self, hours: float | None) -> int | None:

@@ -1,12 +1,29 @@
 """`bash scripts/run_vectors.sh --text FOLDER`: trains vectors of texts for search, and measures how well they find."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from pydantic import Field
+
 from bert.commands.fine_tuning import ArgumentSettings, FineTuningLauncher, planned_of
-from bert.jobs.job import start
+from bert.commands.reranking import with_reranker
+from bert.config.settings_base import Settings
+from bert.jobs.job import Planned, start
+from bert.jobs.training import parts_of_time
 from bert.launching.arguments import CommandLine
+from bert.launching.settings import LaunchSettings
 from bert.vectors.settings import ENTRY, TIMED
+
+
+class VectorStart(Settings):
+    reranker: bool = Field(
+        False, description="train also a reranker, which reads a query and a passage together, in OUTPUT_DIR/reranker"
+    )
+
+
+class VectorLaunch(LaunchSettings):
+    start: VectorStart = VectorStart()
 
 
 def _argument_settings(line: CommandLine) -> ArgumentSettings:
@@ -26,6 +43,7 @@ LAUNCHER = FineTuningLauncher(
     "--pairs, or are made of the titles and paragraphs of --text. The search on held-out pairs is compared with BM25.",
     epilog="The same command resumes a stopped run.",
     names={},
+    settings=VectorLaunch,
     examples=(
         "--text my_texts --model results/quickstart --hours 0.5",
         "--pairs questions.csv --model sentence-transformers/all-MiniLM-L6-v2 --dry-run",
@@ -45,5 +63,15 @@ LAUNCHER = FineTuningLauncher(
     },
     argument_settings=_argument_settings,
 )
-planned = partial(planned_of, LAUNCHER)
+
+
+def planned(words: Sequence[str]) -> Planned:
+    """The plan of a command line. Its questions are about the vectors; with --reranker the job has more steps."""
+    one = planned_of(LAUNCHER, words)
+    if not one.plan.launch.start.reranker:
+        return one
+    job = with_reranker(one.job)
+    return Planned(one.line, one.plan.shown_in_time(parts_of_time(job)), job)
+
+
 main = partial(start, planned)

@@ -240,7 +240,6 @@ class TrainingConfig(Settings):
     """The settings of every training run. Each task adds sections and names its stage."""
 
     sample_name: ClassVar[str] = "sequences"  # plural noun for the elements of a batch
-    sequences_a_sample: ClassVar[int] = 1
 
     model: BertConfig = Field(default_factory=BertConfig)
     batch: MayDiffer[BatchSettings] = Field(default_factory=BatchSettings)
@@ -352,6 +351,11 @@ class TrainingConfig(Settings):
     def ending_in(self, seconds: float) -> Self:
         """The settings of a run that ends after so many seconds."""
         return derive(self, finish_in=seconds)
+
+    @property
+    def sequences_a_sample(self) -> int:
+        """Sequences that the program runs for each sample of a batch."""
+        return 1
 
     def num_predictions(self) -> int:
         """Largest number of masked words in a sequence; 0 without a masked-LM head."""

@@ -91,9 +91,10 @@ class Model(PretrainedWeights):
         for name, text in self.texts.items():
             (folder / name).write_text(text, encoding="utf-8")
 
-    def write_tokenizer(self, folder: Path) -> None:
+    def write_tokenizer(self, folder: Path, max_length: int | None = None) -> None:
+        """Write the tokenizer, which cuts texts to `max_length` tokens; None: to as many as the model reads."""
         if self.tokens is not None:
-            length, token_types = self.config.max_position_embeddings, self.config.has_token_types()
+            length, token_types = max_length or self.config.max_position_embeddings, self.config.has_token_types()
             write_tokenizer(folder, self.tokens, length, token_types=token_types)
 
 

@@ -47,6 +47,9 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
         runs, pipeline, library = runs_of(model.folder), HEADS[model.task].pipeline, _LIBRARIES.get(to_format)
         tags = [*([model.task] if model.task != pipeline else [])]
         examples = examples_in([*request.languages, language_of(runs)][0])
+        if is_reranker(model):
+            tags, pipeline = ["sentence-transformers", "cross-encoder", pipeline], "text-ranking"
+            library = "sentence-transformers" if to_format == "hf" else library
         if form := read_usage(model.folder).vectors if model.task == "encoder" else None:
             if examples:
                 stated["widget"] = [{"source_sentence": examples.query, "sentences": list(examples.passages)}]
@@ -62,6 +65,11 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
         use = _use(model, to_format, name, form, examples)
         content = f"---\n{metadata.to_yaml()}\n---\n\n" + to_markdown(name, _blocks(model, to_format, runs, use, form))
         (folder / CARD_FILE).write_text(content, encoding="utf-8")
+
+
+def is_reranker(model: Model) -> bool:
+    """Whether the one output of the model is the score of a query and a passage."""
+    return model.task == "sequence-classification" and read_usage(model.folder).reranking is not None
 
 
 def _copy(own: Path, target: Path, stated: Mapping[str, Any]) -> None:
@@ -119,6 +127,9 @@ def _blocks(
         f"hidden size {config.hidden_size} and {num_parameters:,} parameters. Its vocabulary has {config.vocab_size:,} "
         f"tokens{cased}. A text has at most {config.max_position_embeddings:,} tokens."
     )
+    if is_reranker(model):
+        labels = ()
+        sizes += " It is a reranker: its one output is the score of a query and a passage, read together."
     classes = f"Classes: {', '.join(labels[:_MOST_LABELS])}{' ...' * (len(labels) > _MOST_LABELS)}"
     if form:
         sizes += f" The vector of a text is made by {form.pooling} pooling."
@@ -181,8 +192,13 @@ def _use(model: Model, to_format: str, name: str, form: VectorForm | None, examp
     if model.tokens is not None:
         example = example.replace("[MASK]", model.tokens.vocabulary.name_of("[MASK]"))
     said, lines, packages = json.dumps(name, ensure_ascii=False), list[str](), ""
-    if to_format == "hf" and form:
-        query, passages = (examples.query, examples.passages) if examples else ("QUERY", ("PASSAGE", "ANOTHER"))
+    query, passages = (examples.query, examples.passages) if examples else ("QUERY", ("PASSAGE", "ANOTHER"))
+    if to_format == "hf" and is_reranker(model):
+        packages = "sentence-transformers"
+        lines = ["from sentence_transformers import CrossEncoder", "", f"model = CrossEncoder({said})"]
+        pairs = json.dumps([[query, passage] for passage in passages], ensure_ascii=False)
+        lines += [f"print(model.predict({pairs}))  # the higher, the better the answer"]
+    elif to_format == "hf" and form:
         packages = "sentence-transformers"
         lines = ["from sentence_transformers import SentenceTransformer", "", f"model = SentenceTransformer({said})"]
         lines += [f'query = model.encode({json.dumps(query, ensure_ascii=False)}, prompt_name="query")']

@@ -10,7 +10,7 @@ from bert.conversion.model_description import CONFIG_FILES
 from bert.conversion.old_calibration import without_old_calibration
 from bert.conversion.sentence_vectors import read_sentence_transformers
 from bert.conversion.untrusted_files import ConversionError, read_json, read_json_value
-from bert.conversion.usage import READER_FILE, TASK_FILE, Usage, VectorForm
+from bert.conversion.usage import READER_FILE, TASK_FILE, RerankingForm, Usage, VectorForm
 
 _SEVERAL_LABELS = "multi_label_classification"  # transformers' problem_type
 
@@ -40,6 +40,7 @@ def _read_task_file(path: Path) -> Usage:
             "text_columns": tuple(values["text_columns"]),
             "word_rules": TypeAdapter(dict[str, bool] | None).validate_python(values.get("word_rules")),
             "vectors": TypeAdapter(VectorForm | None).validate_python(values.get("vectors")),
+            "reranking": TypeAdapter(RerankingForm | None).validate_python(values.get("reranking")),
             "held_out": TypeAdapter(dict[str, dict[str, float]] | None).validate_python(values.get("held_out")),
         }
         usage = Usage(**{**values, **checked})

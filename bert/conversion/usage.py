@@ -43,6 +43,19 @@ class VectorForm:
 
 
 @dataclass(frozen=True)
+class RerankingForm:
+    """How a reranker changes the order of the first hits of a search.
+
+    Attributes:
+        weight: share of its standardised scores in the order, from 0 to 1; the first stage has the rest.
+        depth: hits that are reranked.
+    """
+
+    weight: float = 1.0
+    depth: int = 50
+
+
+@dataclass(frozen=True)
 class Usage:
     """How a model is used, which is the content of task.json; None and empty: not known.
 
@@ -63,6 +76,7 @@ class Usage:
     language: str | None = None  # of the text, by which encodings are detected
     header: bool = True  # the first line of a CSV or TSV names the columns
     vectors: VectorForm | None = None  # of an encoder that was trained for search
+    reranking: RerankingForm | None = None  # of a classifier with one output, the score of a query and a passage
     # Scores on the held-out rows of the training, by name: of the WHOLE decision, and without a part that other
     # libraries leave out ("threshold", "token weights"); None: no such part.
     held_out: Mapping[str, Mapping[str, float]] | None = None

@@ -17,6 +17,14 @@ from bert.conversion.untrusted_files import ConversionError, write_json
 from bert.conversion.usage import LABELS_FILE, VectorForm
 from bert.conversion.vocabularies import write_vocabulary
 
+# Of a reranker: without these keys CrossEncoder of sentence-transformers, from version 4 on and before, puts the one
+# number of a pair through a sigmoid.
+_IDENTITY = "torch.nn.modules.linear.Identity"
+_SCORES_AS_THEY_ARE = {
+    "sentence_transformers": {"activation_fn": _IDENTITY},
+    "sbert_ce_default_activation_function": _IDENTITY,
+}
+
 
 def write_native(folder: Path, model: Model) -> None:
     """Write a checkpoint of ours without an optimizer; `convert` adds the manifest."""
@@ -46,11 +54,14 @@ def write_hugging_face(folder: Path, model: Model) -> None:
     tensors = tensor_layout.join_parts(tensors)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     special = {} if config.has_token_types() else model.special_token_ids()  # a BERT's configuration has none
-    write_json(folder / "config.json", {**model.description(config), **special, "torch_dtype": "float32"})
-    model.write_tokenizer(folder)
+    usage = read_usage(model.folder)
+    scores = _SCORES_AS_THEY_ARE if usage.reranking and model.task == "sequence-classification" else {}
+    description = {**model.description(config), **special, **scores, "torch_dtype": "float32"}
+    write_json(folder / "config.json", description)
+    model.write_tokenizer(folder, usage.max_seq_length if scores else None)
     if model.task == "encoder":
         _note_absent_pooler(model, "transformers")
-        if form := read_usage(model.folder).vectors:
+        if form := usage.vectors:
             _write_sentence_transformers(folder, model, form)
 
 

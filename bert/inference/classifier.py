@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bert.finetuning.loader import check_finite
+from bert.inference.given_texts import checked_texts, list_of_texts, one_text
 from bert.inference.model_folder import OpenedModel
 from bert.inference.rows import PAIR_KEYS, SINGLE_KEYS, Request
 from bert.inference.trained_model import Result, TrainedModel
@@ -51,6 +52,17 @@ class Classifier(TrainedModel):
                 logits[rows[row]] = values
         check_finite({"logits": logits})
         return logits
+
+    def rank_scores(self, query: str, passages: Sequence[str]) -> np.ndarray:
+        """Score passages by a reranker, float32 [n]. Scores are logits: the highest is of the best answer to the query.
+
+        Raises:
+            ValueError: the model does not have one output for two texts, or a text cannot be read.
+        """
+        if len(self.labels) != 1 or 2 not in self.num_texts:
+            return super().rank_scores(query, passages)
+        requests = [self.request((one_text(query), text)) for text in checked_texts(list_of_texts(passages))]
+        return self.logits(requests)[:, 0]
 
     def columns(self) -> dict[str, type]:
         if self.is_regression:

@@ -164,6 +164,13 @@ class TrainedModel:
         """The answer to a question about a paragraph, an `AnsweredQuestion`."""
         raise self._lacks("answer", "question-answering")
 
+    def rank_scores(self, query: str, passages: Sequence[str]) -> np.ndarray:
+        """Score passages by a reranker, float32 [n]: `bert.inference.classifier.Classifier.rank_scores`."""
+        raise ValueError(
+            f"{self.opened.describe()} is no reranker, which gives one number for a query and a passage; train one "
+            "with run_vectors.sh --reranker"
+        )
+
     def _lacks(self, method: str, task: str) -> ValueError:
         return ValueError(
             f"this model has {HEADS[self.opened.task].noun}; {method} needs {HEADS[task].noun} ({self.opened.path})"

@@ -12,6 +12,27 @@ Metrics = Callable[[np.ndarray], Mapping[str, float]]  # rows int64 [m] -> metri
 _REMEDY = "More labelled lines, more own text (run_pretraining.sh --text) or a better model to begin with may help"
 
 
+def gap_and_margin(
+    ours: Metrics, theirs: Metrics, rows: int, groups: Any = None, resamples: int = 200
+) -> tuple[float, float]:
+    """By how much ours is better by the last metric, and the margin of 95% below which that is chance: see `verdict`.
+
+    Args:
+        groups: a value for each row, [rows]; None: each row is one.
+    """
+    every = np.arange(rows)
+    units = every if groups is None else np.unique(groups, return_inverse=True)[1]
+    from scipy.stats import t  # here: only the rank that scores loads it
+
+    number, gaps, decisive = int(units.max()) + 1, list[float](), list(ours(every))[-1]
+    for resample in range(resamples):
+        drawn = integers_below(stream_key("bootstrap", resample), np.arange(number), number)
+        chosen = np.repeat(every, np.bincount(drawn, minlength=number)[units])
+        gaps.append(ours(chosen)[decisive] - theirs(chosen)[decisive])
+    margin = max(t.ppf(0.975, number - 1) * np.std(gaps, ddof=1), 3 / rows) if number > 1 else math.inf
+    return ours(every)[decisive] - theirs(every)[decisive], margin
+
+
 def verdict(
     name: str,
     ours: Metrics,
@@ -35,17 +56,11 @@ def verdict(
         groups: a value for each row, [rows]; None: each row is one.
         resamples: of the bootstrap.
     """
-    every, mine, other = np.arange(rows), ours(np.arange(rows)), theirs(np.arange(rows))
-    units = every if groups is None else np.unique(groups, return_inverse=True)[1]
-    from scipy.stats import t  # here: only the rank that scores loads it
-
-    number, gaps, decisive = int(units.max()) + 1, list[float](), list(mine)[-1]
-    for resample in range(resamples):
-        drawn = integers_below(stream_key("bootstrap", resample), np.arange(number), number)
-        chosen = np.repeat(every, np.bincount(drawn, minlength=number)[units])
-        gaps.append(ours(chosen)[decisive] - theirs(chosen)[decisive])
-    margin = max(t.ppf(0.975, number - 1) * np.std(gaps, ddof=1), 3 / rows) if number > 1 else math.inf
-    gap = mine[decisive] - other[decisive]
+    every = np.arange(rows)
+    mine, other = ours(every), theirs(every)
+    gap, margin = gap_and_margin(ours, theirs, rows, groups, resamples)
+    number = rows if groups is None else len(np.unique(groups))
+    decisive = list(mine)[-1]
     relation = f"is {'better' if gap > 0 else 'worse'} than" if abs(gap) > margin else "cannot be told from"
     where = f"{rows:,} {unit}" + (f" of {number:,} group{'s' * (number > 1)}" if groups is not None else "")
     wide = f" +- {margin:.3f}" if number > 1 else ", which one group does not decide"

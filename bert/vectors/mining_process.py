@@ -1,6 +1,6 @@
 """Mines negatives and candidates with a trained model: `python -m bert.vectors.mining_process --run FILE`.
 
-A job starts it between two trainings. It writes into the folder of FILE
+A job starts it after the training of the vectors. It writes into the folder of FILE
 
 negatives.jsonl   {"query", "passage", "negatives"} of each training pair
 candidates.jsonl  {"query", "candidates", "relevant", "scores"} of each held-out query, by the hybrid ranking
@@ -62,7 +62,7 @@ class MiningRequest(BaseModel):
 
 def main(argv: Sequence[str] | None = None) -> int:
     end_with_launcher()
-    description = "Mine hard negatives with a trained model, as run_vectors.sh does between two trainings."
+    description = "Mine hard negatives with a trained model, for the training of a reranker."
     parser = HelpParser(prog="python -m bert.vectors.mining_process", description=description)
     parser.add_argument(
         "--run", type=Path, required=True, metavar="FILE", help="what to mine, as run_vectors.sh writes"

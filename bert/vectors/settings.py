@@ -47,9 +47,6 @@ class VectorDataSettings(TaskDataSettings):
         None, description="column or field of --text in tables and JSON (default: inferred)"
     )
     train_file: Path | None = Field(None, description="table of queries and passages")
-    negatives_file: Annotated[Path | None, ReadWith("do_train")] = Field(
-        None, description="mined negatives of the training pairs, as a run writes them in mined/negatives.jsonl"
-    )
     eval_file: Path | None = Field(None, description="pairs to measure on (default: a part is held out)")
     query_column: Annotated[str | None, ReadWith("train_file", "eval_file")] = Field(
         None, description="column of the queries (default: inferred)"
@@ -79,13 +76,16 @@ class VectorConfig(FineTuningConfig):
     """The settings of a training of vectors for search."""
 
     sample_name: ClassVar[str] = "pairs"
-    sequences_a_sample: ClassVar[int] = 2
     example_words: ClassVar[tuple[str, ...]] = ("--nearest", "YOUR QUESTION", "--in", "YOUR.txt")
 
     data: VectorDataSettings
 
     def stage(self) -> str:
         return "vectors"
+
+    @property
+    def sequences_a_sample(self) -> int:
+        return 2
 
     def form(self) -> VectorForm:
         data, halves = self.data, [self.model.hidden_size >> shift for shift in range(1, 16)]

@@ -26,7 +26,6 @@ from bert.tokenization.library import text_tokenizer
 from bert.training.interruption import beat
 from bert.vectors.hybrid import HeldOutSearch
 from bert.vectors.measures import figures_of, scored, searched
-from bert.vectors.mined_files import with_negatives
 from bert.vectors.pairs import (
     NEIGHBOURS,
     SAME_TEXT,
@@ -149,8 +148,6 @@ class VectorTask(FineTuningTask):
                     self.notes.append("not used: held_out_fraction, as nothing is held out beside --eval")
                 pairs = without(pairs, self._held_out, self.notes)
             self.training = self._with_fewer_neighbours(pairs)
-            if data.negatives_file is not None:
-                self.training = with_negatives(self.training, data.negatives_file, self.notes)
         self._compared = load_model(data.compare, "encoder") if data.compare else None  # refused now
         if run.do_eval:
             self.evaluated = [Part("held_out", Path(str(data.eval_file or self.training_file)))]

@@ -10,14 +10,17 @@ import pytest
 import run_vectors
 from bert.commands.mining import MineNegatives
 from bert.config.command_line import parse_arguments
+from bert.exit_codes import INTERRUPTED
 from bert.jobs.job import Execution, Job
 from bert.jobs.record import JobRecord
 from bert.launching.start_training import Runner
 from bert.runtime.paddle_api import static
+from bert.vectors.mining_process import MiningRequest
 from bert.vectors.mining_rule import MiningRule
 from bert.vectors.settings import ENTRY, VectorConfig
 from bert.vectors.task import VectorTask
 from tests.glue.test_glue import WORDS, weights  # noqa: F401
+from tests.support.jobs import execution_of
 from tests.vectors.test_task import config_of
 
 
@@ -69,6 +72,21 @@ def test_a_mining_writes_negatives_and_candidates_once(weights, tmp_path, capfd)
     before = step.negatives.read_bytes(), step.candidates.read_bytes()
     assert not step.is_done(execution) and execution.run(step) == 0
     assert (step.negatives.read_bytes(), step.candidates.read_bytes()) == before
+
+
+def test_a_stopped_mining_leaves_nothing_that_a_reranker_would_read(tmp_path):
+    """What was mined with earlier weights goes before the mining begins."""
+    step = MineNegatives(config=config_of(tmp_path), folder=tmp_path / "mined")
+    step.folder.mkdir()
+    for name in ("negatives.jsonl", "candidates.jsonl", "mined.json"):
+        (step.folder / name).write_text("{}")
+    execution = execution_of(tmp_path, lambda words: INTERRUPTED)
+    assert not step.is_done(execution) and step.run(execution) == INTERRUPTED
+    assert not step.is_done(execution)
+    assert sorted(path.name for path in step.folder.iterdir()) == [".lock", "request.json"]
+    (words,) = execution.runner.ran
+    assert words[1:] == ["-m", "bert.vectors.mining_process", "--run", str(step.folder / "request.json")]
+    assert MiningRequest.model_validate_json((step.folder / "request.json").read_text()).rule == step.rule
 
 
 def test_so_many_pairs_are_mined_as_a_share_of_the_time_allows(tmp_path):

@@ -20,7 +20,7 @@ import zlib
 import numpy as np
 from tests.gpu.half_precision import of_gpu
 from tests.support import runs, tiny
-from tests.vectors import test_contrastive
+from tests.vectors import test_contrastive, test_reranking
 
 from bert.config.optimizer_settings import PrecisionSettings
 from bert.runtime.distributed import finalize, group_from_environment
@@ -165,10 +165,17 @@ def contrastive(group) -> tuple[dict, dict]:
     return {"losses": done.losses}, done.moments
 
 
+def reranking(group) -> tuple[dict, dict]:
+    """An update of two micro-batches a rank, of whole groups."""
+    session, sums = test_reranking.update(2, group=group)
+    return {"sums": sums}, session.parameters()
+
+
 CASES = {
     **{name: lambda group, case=case: equality(group, *case) for name, case in EQUALITY_CASES.items()},
     **{name: lambda group, case=case: overflow(group, *case) for name, case in OVERFLOW_CASES.items()},
     "contrastive": contrastive,
+    "reranking": reranking,
     "drift": drift,
     "trainer": trainer,
     "trainer_as_on_gpus": lambda group: trainer(group, as_on_gpus=True),

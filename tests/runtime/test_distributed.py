@@ -18,7 +18,7 @@ from bert.runtime.paddle_api import IS_PADDLE_3
 from tests.support import tiny
 from tests.support.disk_cache import made_once
 from tests.support.launching import RANKS, free_ports, launch, launch_two_hosts
-from tests.vectors import test_contrastive
+from tests.vectors import test_contrastive, test_reranking
 
 _spec = importlib.util.spec_from_file_location("cases", RANKS / "cases.py")
 cases = importlib.util.module_from_spec(_spec)
@@ -65,6 +65,12 @@ def test_two_ranks_search_among_the_passages_of_both(two_ranks):
         assert result["losses"] == pytest.approx([whole] * 2, abs=1e-6)
     with np.load(two_ranks / "contrastive.npz") as found:
         assert tiny.relative_difference(dict(found), gradients) < 3e-6
+
+
+@pytest.mark.long
+def test_two_ranks_train_a_reranker_as_one_does(two_ranks):
+    with np.load(two_ranks / "reranking.npz") as found:
+        assert tiny.relative_difference(dict(found), test_reranking.update(1)[0].parameters()) < 1e-5
 
 
 @pytest.mark.long

@@ -1,0 +1,79 @@
+"""The steps of `run_vectors.sh --reranker`: mining with the trained vectors, and the training."""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from bert import REPOSITORY
+from bert.commands.fine_tuning import FineTune, FineTuningResults
+from bert.commands.mining import MineNegatives
+from bert.config.setting_sources import resolve
+from bert.config.training_settings import TrainingConfig, derive
+from bert.files import read_json
+from bert.finetuning.config import with_global_batch
+from bert.jobs.job import Execution, Job, Step
+from bert.reporting.run_record import SUMMARY_FILE
+from bert.vectors.reranker_settings import ENTRY, MOST_QUERIES, TIMED
+from bert.vectors.settings import VectorConfig
+
+FOLDER = "reranker"  # in the output folder of the vectors
+_MINED = "mined"
+_RUN = ("seed", "log_freq")  # settings of the vectors' run that the reranker's has too
+_DATA = ("vocab_file", "do_lower_case", "strip_accents", "word_segmenter", "equal_letters")
+_EVALUATION_SHARE = 0.05  # of the hours
+_LEAST_QUERIES = 50
+_TOKENS_RATIO = 2  # of a query with a passage, to those of a text alone
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainReranker(FineTune):
+    """Trains a reranker on what the step before has mined.
+
+    Attributes:
+        vectors: the settings of the vectors.
+    """
+
+    seconds_beside: ClassVar[float] = 20.0
+    vectors: VectorConfig
+
+    def launch(self, config: TrainingConfig, execution: Execution) -> int:
+        """Start the ranks; with --hours on as many held-out queries as a share of the time allows."""
+        rate = read_json(self.vectors.stage_dir() / SUMMARY_FILE).get("inference_sequences_per_second")
+        if execution.job.hours is not None and rate:
+            sequences = 3600 * execution.job.hours * _EVALUATION_SHARE * rate / _TOKENS_RATIO
+            queries = int(sequences / self.config.data.depth)  # type: ignore[attr-defined]
+            config = derive(config, most_queries=max(_LEAST_QUERIES, min(MOST_QUERIES, queries)))
+        return super().launch(config, execution)
+
+
+def with_reranker(job: Job) -> Job:
+    """The job of the vectors, with the steps that mine and train a reranker behind its trainings."""
+    trainings = [step for step in job.steps if isinstance(step, FineTune)]
+    vectors = trainings[-1].config
+    assert isinstance(vectors, VectorConfig)
+    if not vectors.run.do_train or not vectors.run.do_eval:
+        raise ValueError("--reranker is trained after the vectors; give --text FOLDER or --pairs FILE to train on")
+    mining = MineNegatives(config=vectors, folder=job.output_dir / _MINED)
+    training = TrainReranker(
+        script=REPOSITORY / ENTRY.script,
+        config=with_global_batch(_config(vectors, mining, job.hours is not None), trainings[-1].ranks.world_size()),
+        ranks=trainings[-1].ranks,
+        data=(mining,),
+        vectors=vectors,
+    )
+    results: list[Step] = [step for step in job.steps if not isinstance(step, FineTune | MineNegatives)]
+    first = [step for step in job.steps if isinstance(step, FineTune | MineNegatives)]
+    once = [replace(step, repeats=False) if isinstance(step, FineTune) else step for step in first]
+    return replace(job, steps=(*once, mining, training, FineTuningResults(training, is_alone=False), *results))
+
+
+def _config(vectors: VectorConfig, mining: MineNegatives, is_timed: bool) -> Any:
+    """The settings of the reranker: the weights, the device and the arithmetic of the vectors."""
+    values: dict[str, Any] = {name: getattr(vectors.run, name) for name in _RUN}
+    values |= {name: getattr(vectors.data, name) for name in _DATA}
+    values |= {"max_seq_length": vectors.data.max_seq_length}
+    values |= vectors.hardware.model_dump() | vectors.precision.model_dump()
+    folder = vectors.run.output_dir / FOLDER
+    values |= {"output_dir": folder, "report_file": folder / "report.json"}
+    values |= {"train_file": mining.negatives, "eval_file": mining.candidates}
+    values |= {"from_pretrained_params": vectors.initialization.from_pretrained_params}
+    return resolve([TIMED if is_timed else {}, values], ENTRY)
