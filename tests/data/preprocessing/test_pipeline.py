@@ -1,4 +1,4 @@
-"""Blocks and shards against the text that they are made of: bins, cuts of equal size, masks, documents left out."""
+"""Blocks and shards compared with their source text: bins, equal sizes, masks, omitted documents."""
 
 import os
 from collections import Counter
