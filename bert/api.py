@@ -67,6 +67,7 @@ def load_model(model: str | Path, task: str | None = None, **settings: Unpack[Lo
         model: the output folder of a training, a checkpoint, an export, or another library's model.
         task: what it is used for; None: what its head is for. "encoder" makes vectors with any model.
         settings: arguments of `bert.inference.heads.load_model`: device, max_seq_length, batch_size ...
+
     Raises:
         ValueError: names what was found and what is needed.
     """
@@ -88,10 +89,13 @@ def predict(model: str | Path | TrainedModel, texts: Any) -> Any:
     Args:
         texts: texts; pairs of texts; for a model of questions, pairs of a question and a paragraph. A pandas table with
             the columns of the training.
+
     Returns:
         A dictionary of plain values for each text, in their order. A table with these values as further columns.
+
     Raises:
         ValueError: the model, or a text that its head cannot take.
+
     Warns:
         UserWarning: texts were longer than the model's sequences, and their ends were not read.
     """
@@ -115,6 +119,7 @@ def encode(model: str | Path | TrainedModel, texts: Sequence[str]) -> np.ndarray
 
     Raises:
         ValueError: the model, or something in the list that is no text.
+
     Warns:
         UserWarning: texts were longer than the model's sequences, and their ends were not read.
     """
@@ -197,8 +202,10 @@ def pretrain(
         quiet: print nothing; a failure has the errors.
         settings: the flags of the command, with underscores: `hours=4`, `max_steps=300`. True is a flag without a
             value, a list is a flag with several values, and None leaves the flag out.
+
     Returns:
         The content of summary.json, by phase.
+
     Raises:
         ValueError: wrong settings or data; the lines of the command's errors.
         bert.exit_codes.Failure: the training ended with another exit code, its `exit_code`.
@@ -223,6 +230,7 @@ def classify(
     Args:
         train_file: a file, or a pandas table, which becomes one in output_dir.
         settings: `from_pretrained_params` is the model to start from; without `eval_file` a part is held out.
+
     Returns:
         The content of summary.json, and `scores`: the scores of each class.
     """
@@ -300,6 +308,7 @@ def serve(model: str | Path, *, port: int = 0, quiet: bool = False, **settings: 
         port: 0: any that is free.
         quiet: print nothing of the server's messages.
         settings: the flags of the command, with underscores.
+
     Raises:
         ValueError: the model or a setting; the lines of the command's errors.
     """

@@ -31,6 +31,7 @@ class Query:
     top_k: int = 10
     filters: Filters = field(default_factory=dict)
     ranking: Ranking = "hybrid"
+    rerank: bool | int | None = None  # by a reranker, or so many hits alone; None: if there is one
 
 
 class Rank(NamedTuple):
