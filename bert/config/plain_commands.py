@@ -46,7 +46,7 @@ def read_flags(
     """Read and check the settings of a command line.
 
     Args:
-        words: without the name of the program; None: those of this process.
+        words: without the name of the program; None: the words of this process.
         description, program, examples: for --help; program None: the module that runs.
     Raises:
         SystemExit: 2 after one line for each mistake; 0 after --help.

@@ -1,7 +1,7 @@
 """Collect English prose from the documentation on this machine: Python packages, manual pages, /usr/share/doc.
 
 Writes D/documents.jsonl, one {"id", "text"} for each file that has prose. With a held-out fraction these documents are
-imported as those of `data.import_text` are, to D/train/source/en/N.txt and D/held_out/source/en/N.txt. No paragraph
+imported as by `data.import_text`, to D/train/source/en/N.txt and D/held_out/source/en/N.txt. No paragraph
 occurs twice, and then no sentence either. Docstrings are read from source files with `ast`; no package
 is imported or run. D/report.json counts what was kept and dropped.
 """

@@ -66,7 +66,7 @@ def _in_bin(table: pa.Table, bin_id: int | None) -> pa.Table:
 
 
 def rewrite(indir: Path, outdir: Path, make: Callable[[], Manifest]) -> None:
-    """Run a command that makes the shards in `outdir` from those in `indir`, with locks and printed results."""
+    """Run a command that makes the shards in `outdir` from the shards in `indir`, with locks and printed results."""
     with command(outdir):
         if outdir.exists() and not outdir.is_dir():
             raise ValueError(f"{outdir}: is a file; balanced shards go to a separate, empty directory: name another")

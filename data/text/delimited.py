@@ -115,7 +115,7 @@ class DelimitedTable:
             is_first = False
             problem, reads_all = problem or self._fit(fields), self._form.columns is None
             is_kept = not problem or (reads_all and fields)
-            if reads_all:  # a row may leave out its last fields; the columns are those of the first row
+            if reads_all:  # a row may leave out its last fields; the first row names the columns
                 fields = [*fields, *[""] * (self._width - len(fields))]
             values = {column: fields[place] for column, place in self._places.items() if place < len(fields)}
             yield Row(number, values if is_kept else None, problem)

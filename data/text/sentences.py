@@ -53,7 +53,7 @@ class TokenizedDocuments:
     """Tokens of D documents with n sentences and T tokens; no document and no sentence is empty.
 
     Attributes:
-        continues: bool [T], tokens that belong to the word of the one before, if a segmenter found the words.
+        continues: bool [T], tokens that continue the previous token's word, if a segmenter found the words.
     """
 
     token_ids: np.ndarray  # [T], in the vocabulary's id dtype

@@ -44,7 +44,7 @@ class Table:
     """An open table; its rows are read once.
 
     Attributes:
-        columns: the names in order; of JSON and Excel, whose rows name their own, those of the first row or none.
+        columns: the names in order; in JSON and Excel each row has its own; here the first row's or none.
         delimiter: of CSV and TSV; "" of others.
         findings: what is unusual about the file; complete after the last row.
     """
@@ -100,7 +100,7 @@ def user_table(path: Path, form: TableForm, kind: str = "auto", decoding: Decodi
     """Open a table that the user names for training, prediction or a probe; every ValueError names the file.
 
     Raises:
-        NoHeaderError, NoColumnError: the first line names no columns, or not those of the form.
+        NoHeaderError, NoColumnError: the first line names no columns, or not the form's.
     """
     if not path.is_file():
         raise ValueError(f"{path} does not exist or is not a file; check the path")
@@ -195,7 +195,7 @@ def _parquet_row(number: int, batch: "pa.RecordBatch", row: int, columns: Sequen
 
 
 def _parquet_sample(file: "pq.ParquetFile") -> Iterator[dict[str, Any]]:
-    """Texts of the first rows, including those in structs; read only if names of columns decide nothing."""
+    """Texts of the first rows, also in structs; read only if names of columns decide nothing."""
     import pyarrow as pa
 
     kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_struct, pa.types.is_list)

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 HOLE = "\ufdef"  # a noncharacter, which does not occur in text: here a reader sees something that is not known
-_PART = re.compile(r"<([^<>]*)>")  # of a pattern: those with odd numbers may be left out
+_PART = re.compile(r"<([^<>]*)>")  # of a pattern: parts with odd numbers may be left out
 _FIELD = re.compile(r"\{([^{}:?]+)(?::(\w+)|\?([^{}]*))?\}")
 _PLAIN_NUMBER = re.compile(r"(-?)(\d{1,30})(?:[.,](\d+))?")
 _PAIRS = re.compile(r"(?<=\d)(?=(?:\d\d)+$)")  # where pairs of digits begin, but the first

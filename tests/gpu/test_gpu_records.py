@@ -1,4 +1,4 @@
-"""The records of the GPU recipes are complete and satisfy rules. scripts/run_gpu_record.sh compares them with programs."""
+"""The records of the GPU recipes are complete and satisfy rules; run_gpu_record.sh compares them with programs."""
 
 import json
 

@@ -205,7 +205,7 @@ def quickstart_phase2() -> PretrainingConfig:
         input_dir=_QUICKSTART_DATA / "phase2/train",
         eval_dir=_QUICKSTART_DATA / "phase2/held_out",
         learning_rate=5.7e-3,
-        initial_attention="random",  # its weights are those of phase 1
+        initial_attention="random",  # it starts from weights of phase 1
         eval_freq=50,
         num_steps_per_checkpoint=50,
     )
