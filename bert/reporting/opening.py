@@ -9,6 +9,7 @@ from bert.reporting.run_record import RunRecord
 _PURPOSES = {  # by the stage of a run
     "ner": "fine-tuned to find named entities",
     "squad": "fine-tuned to answer questions",
+    "reranker": "trained to rerank the passages of a query",
     "vectors": "trained to encode texts as vectors",
 }
 _LOSS, _HYBRID = "eval_masked_lm_loss", "hybrid"
