@@ -253,7 +253,9 @@ def test_the_curve_of_recall_stands_in_the_lab_book():
     assert {*curve["recall"], curve["baseline"]} <= numbers(" ".join(curve["evidence"]))
 
 
-@pytest.mark.parametrize(("page", "picture"), [("monitor", "report.png"), ("serve", "server.png")])
+@pytest.mark.parametrize(
+    ("page", "picture"), [("monitor", "report.png"), ("serve", "server.png"), ("serve", "search.png")]
+)
 def test_a_page_shows_its_screenshot(page, picture):
     """`python docs/screenshots.py` makes them again; Chromium may be missing here."""
     content = (REPOSITORY / "docs/pictures" / picture).read_bytes()

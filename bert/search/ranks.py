@@ -1,7 +1,8 @@
 """The passages that answer a query: ranked by words, by vectors or by both, with the sentence that fits best."""
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from bert.search.snapshot import Filters, Snapshot
 from bert.search.words import words_of
 from data.text.sentences import split_sentences
 
+_ITEM = re.compile(r"(?<=\n)(?=[ \t]*(?:[|*+-]|\d+[.)])[ \t])")  # before it begins
 _MOST_SCORES = 1 << 24  # scores that are held at a time, 64 MB
 
 
@@ -119,10 +121,16 @@ def hits(snapshot: Snapshot, query: str, found: Sequence[Rank], language: str) -
     ]
 
 
+def _sentences(text: str, language: str) -> Iterator[str]:
+    """The sentences of a text, and each item of a list or row of a table; joining them gives the text."""
+    for sentence in split_sentences(text, language, Counter()):
+        yield from _ITEM.split(sentence)
+
+
 def _best_sentence(text: str, weights: Mapping[str, float], language: str) -> tuple[int, int]:
     """Where the sentence begins and ends that has the most of some words; of equal ones the first."""
     best, most, start = (0, len(text)), -1.0, 0
-    for sentence in split_sentences(text, language, Counter()):
+    for sentence in _sentences(text, language):
         score = sum(weights.get(word, 0.0) for word in {*words_of(sentence)})
         if score > most and sentence.strip():
             begin = start + len(sentence) - len(sentence.lstrip())
