@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import numpy as np
 
-from bert.inference.reranked import Reranker
 from bert.inference.nearest import hybrid_weight
+from bert.inference.reranked import Reranker
 from bert.inference.trained_model import TrainedModel
 from bert.search.index import Change, SearchIndex
 from bert.search.manifest import IndexModel
