@@ -32,7 +32,7 @@ def opening(run: RunRecord) -> str:
 
 
 def main_metric(run: RunRecord) -> str | None:
-    """Metric of the first sentence: the one that selects the best checkpoint, otherwise the first.
+    """Metric of the first sentence: the metric that selects the best checkpoint, otherwise the first one.
 
     A score is a mean of metrics, which says less than the first of them.
     """
