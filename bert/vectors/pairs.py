@@ -89,7 +89,8 @@ def table_pairs(
         lists = [value if isinstance(value := row.get(name) or [], list) else [value] for name in wrong]
         pair: Pair = {"query": first, "passage": second, "negatives": [str(text) for texts in lists for text in texts]}
         of_query = row.get(identifier)
-        pair |= {"value": row.get(_QUERY_CLASS if kind == TABLE else columns[-1])}
+        value = row.get(_QUERY_CLASS if kind == TABLE else columns[-1])
+        pair |= {"value": None if kind == TABLE and is_blank(value) else value}
         pair |= {"id": None if is_blank(of_query) else of_query}  # an empty cell is no identifier
         if kind == SCORED:
             with suppress(ValueError):  # one with a decimal comma is read too
@@ -258,7 +259,7 @@ def asked_for(pairs: "pd.DataFrame") -> "pd.Series":
 
     Passages of all queries that ask for the same are no negatives of each of them.
     """
-    return pairs.plain_query.where(pairs.value.isna(), "\0" + pairs.value.astype(str))
+    return pairs.plain_query.where(pairs.value.isna(), "class\n" + pairs.value.astype(str))  # no query has \n
 
 
 def relevant_keys(queries: np.ndarray, passages: np.ndarray, number: int) -> np.ndarray:
