@@ -24,7 +24,7 @@ from bert.inference.given_texts import checked_texts, list_of_texts, one_text, r
 from bert.inference.records import flat, free_name
 from bert.interpreter import COMMANDS, isolated_environment
 from bert.launching.processes import flags_of
-from bert.parent_death import CALLER
+from bert.parent_death import CALLER_VARIABLE
 from bert.reporting.run_record import SCORES_FILE, SUMMARY_FILE
 
 if TYPE_CHECKING:  # Paddle takes a second to load
@@ -67,6 +67,7 @@ def load_model(model: str | Path, task: str | None = None, **settings: Unpack[Lo
         model: the output folder of a training, a checkpoint, an export, or another library's model.
         task: what it is used for; None: what its head is for. "encoder" makes vectors with any model.
         settings: arguments of `bert.inference.heads.load_model`: device, max_seq_length, batch_size ...
+
     Raises:
         ValueError: names what was found and what is needed.
     """
@@ -88,19 +89,22 @@ def predict(model: str | Path | TrainedModel, texts: Any) -> Any:
     Args:
         texts: texts; pairs of texts; for a model of questions, pairs of a question and a paragraph. A pandas table with
             the columns of the training.
+
     Returns:
         A dictionary of plain values for each text, in their order. A table with these values as further columns.
+
     Raises:
         ValueError: the model, or a text that its head cannot take.
+
     Warns:
         UserWarning: texts were longer than the model's sequences, and their ends were not read.
     """
     if not _is_table(texts):
         several = list_of_texts(texts)
         refuse_nothing(several)
-        with _warned_of_cut_texts(_loaded(model)) as loaded:
+        with _warned_of_cut_texts(_as_model(model)) as loaded:
             return loaded.predict(several)
-    with _warned_of_cut_texts(_loaded(model)) as loaded:
+    with _warned_of_cut_texts(_as_model(model)) as loaded:
         results = loaded.predict(texts.to_dict("records"))
     rows = [{**flat(result), **{k: v for k, v in result.items() if isinstance(v, list)}} for result in results]
     added = type(texts)(rows)
@@ -115,18 +119,19 @@ def encode(model: str | Path | TrainedModel, texts: Sequence[str]) -> np.ndarray
 
     Raises:
         ValueError: the model, or something in the list that is no text.
+
     Warns:
         UserWarning: texts were longer than the model's sequences, and their ends were not read.
     """
     several = list_of_texts(texts)
-    with _warned_of_cut_texts(_loaded(model, "encoder")) as loaded:
+    with _warned_of_cut_texts(_as_model(model, "encoder")) as loaded:
         return loaded.encode(several)
 
 
 def fill_mask(model: str | Path | TrainedModel, text: str, top_k: int = 5) -> list[list[dict[str, Any]]]:
     """The likeliest tokens at each [MASK] of a text, best first: {"token": ..., "probability": ...}."""
     checked, number = one_text(text), whole_number("top_k", top_k)
-    return _loaded(model, "masked-lm").fill_mask(checked, number)
+    return _as_model(model, "masked-lm").fill_mask(checked, number)
 
 
 def rerank(model: str | Path | TrainedModel, query: str, passages: Sequence[str]) -> list[dict[str, Any]]:
@@ -141,13 +146,13 @@ def rerank(model: str | Path | TrainedModel, query: str, passages: Sequence[str]
         UserWarning: texts were longer than the model's sequences, and their ends were not read.
     """
     texts = checked_texts(list_of_texts(passages))
-    with _warned_of_cut_texts(_loaded(model)) as loaded:
+    with _warned_of_cut_texts(_as_model(model)) as loaded:
         scores = loaded.rank_scores(one_text(query), texts)
     order = (-scores).argsort(kind="stable").tolist()
     return [{"row": row, "score": round(float(scores[row]), 6), "text": texts[row]} for row in order]
 
 
-def _loaded(model: str | Path | TrainedModel, task: str | None = None) -> TrainedModel:
+def _as_model(model: str | Path | TrainedModel, task: str | None = None) -> TrainedModel:
     if isinstance(model, (str, Path)):
         return load_model(model, task)
     if not hasattr(model, "opened"):
@@ -197,8 +202,10 @@ def pretrain(
         quiet: print nothing; a failure has the errors.
         settings: the flags of the command, with underscores: `hours=4`, `max_steps=300`. True is a flag without a
             value, a list is a flag with several values, and None leaves the flag out.
+
     Returns:
         The content of summary.json, by phase.
+
     Raises:
         ValueError: wrong settings or data; the lines of the command's errors.
         bert.exit_codes.Failure: the training ended with another exit code, its `exit_code`.
@@ -223,6 +230,7 @@ def classify(
     Args:
         train_file: a file, or a pandas table, which becomes one in output_dir.
         settings: `from_pretrained_params` is the model to start from; without `eval_file` a part is held out.
+
     Returns:
         The content of summary.json, and `scores`: the scores of each class.
     """
@@ -300,10 +308,11 @@ def serve(model: str | Path, *, port: int = 0, quiet: bool = False, **settings: 
         port: 0: any that is free.
         quiet: print nothing of the server's messages.
         settings: the flags of the command, with underscores.
+
     Raises:
         ValueError: the model or a setting; the lines of the command's errors.
     """
-    return Server(_started("serve", [str(model)], {"port": port, **settings}), quiet)
+    return Server(_start_command("serve", [str(model)], {"port": port, **settings}), quiet)
 
 
 class Server:
@@ -337,7 +346,7 @@ class Server:
 
 def _run(name: str, words: Sequence[str], settings: Mapping[str, Any], quiet: bool) -> None:
     """Run a command of `bert.interpreter.COMMANDS` to its end and print its output here, which a notebook shows."""
-    process, lines = _started(name, words, settings), list[str]()
+    process, lines = _start_command(name, words, settings), list[str]()
     try:
         while True:
             try:
@@ -354,11 +363,11 @@ def _run(name: str, words: Sequence[str], settings: Mapping[str, Any], quiet: bo
         raise _failure(f"the {name} run", process.returncode, lines)
 
 
-def _started(name: str, words: Sequence[str], settings: Mapping[str, Any]) -> subprocess.Popen[str]:
+def _start_command(name: str, words: Sequence[str], settings: Mapping[str, Any]) -> subprocess.Popen[str]:
     start = next(command.words() for command in COMMANDS if command.name == name)
     return subprocess.Popen(
         [sys.executable, *start, *words, *flags_of(settings)],
-        env={**isolated_environment(), CALLER: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
+        env={**isolated_environment(), CALLER_VARIABLE: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
         start_new_session=True,  # Ctrl-C reaches this process, whose it is
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -363,6 +363,7 @@ class ServeSettings(TypedDict, total=False):
     cpu_threads: int | None
     device: str | None
     host: str | None
+    index: Path | str | None
     lowercase: bool | None
     max_batch_size: int | None
     max_batch_tokens: int | None
@@ -374,6 +375,7 @@ class ServeSettings(TypedDict, total=False):
     max_seq_length: int | None
     max_wait_ms: float | None
     read_seconds: float | None
+    reranker: str | None
     strip_accents: bool | None
     task: str | None
     timeout_seconds: float | None

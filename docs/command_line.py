@@ -57,7 +57,7 @@ def help_of(module: str, words: list[str]) -> str:
 
 
 def page() -> str:
-    parts = ["# Command line", "This page is made of what `--help` of each command prints."]
+    parts = ["# Command line", "Look up here the flags of each command, as its `--help` prints them."]
     groups = {
         "Training": TRAINING,
         "Using a model": USE,

@@ -2,10 +2,12 @@
 
     .venv/bin/python docs/screenshots.py report
     .venv/bin/python docs/screenshots.py server --model results/labels
+    .venv/bin/python docs/screenshots.py search --model results/vectors-raw --index results/index-raw
 
 `report` shows the HTML report of the recorded runs in tests/golden/runs/quickstart. `server` starts the server with the
 model that you name, asks it about a sentence, and shows the page. A model for it comes from
 `bash scripts/run_classify.sh --train data/examples/sentiment/train.tsv --model MODEL --output-dir results/labels`.
+`search` shows what an index of this project's pages, such as that of docs/tutorials/search.md, answers.
 """
 
 import argparse
@@ -32,6 +34,7 @@ from PIL import Image
 REPOSITORY = Path(__file__).resolve().parents[1]
 PICTURES = REPOSITORY / "docs/pictures"
 RUN = "tests/golden/runs/quickstart"
+QUESTION = "What stops the server?"
 SENTENCE = "The soup was cold, but the waiter made us laugh and the cake was worth the trip."
 MOST_BYTES = 150_000  # of a picture
 COLOURS = 128  # of a picture, which makes its file small
@@ -123,13 +126,13 @@ def browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def server(model: Path) -> Iterator[str]:
+def server(model: Path, *flags: str) -> Iterator[str]:
     """The address of a server with the model, once it can answer."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     address = f"http://127.0.0.1:{port}"
-    words = [sys.executable, "-m", "bert.serving", str(model), "--port", str(port)]
+    words = [sys.executable, "-m", "bert.serving", str(model), "--port", str(port), *flags]
     process = subprocess.Popen(words, cwd=REPOSITORY, stdout=subprocess.DEVNULL)
     try:
         end = time.monotonic() + LOAD_SECONDS
@@ -170,15 +173,31 @@ def server_picture(model: Path) -> Path:
         return page.save("server.png")
 
 
+def search_picture(model: Path, index: Path) -> Path:
+    with server(model.resolve(), "--index", str(index.resolve())) as address, browser() as page:
+        page.open(address, 760, 560)
+        page.wait_for("!document.getElementById('search').hidden")
+        page.evaluate(f"document.getElementById('query').value = {json.dumps(QUESTION)}")
+        page.evaluate("document.getElementById('find').click()")
+        page.wait_for("!!document.querySelector('#hits li')")
+        return page.save("search.png")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("picture", choices=("report", "server"))
-    parser.add_argument("--model", type=Path, help="folder of a classifier, for the picture of the server")
+    parser.add_argument("picture", choices=("report", "server", "search"))
+    parser.add_argument("--model", type=Path, help="folder of a classifier, or of a model of vectors for the search")
+    parser.add_argument("--index", type=Path, help="folder of an index, for the picture of the search")
     arguments = parser.parse_args()
     if arguments.picture == "server" and arguments.model is None:
         parser.error("the picture of the server needs --model FOLDER, the folder of a classifier")
     PICTURES.mkdir(exist_ok=True)
-    print(report_picture() if arguments.picture == "report" else server_picture(arguments.model))
+    if arguments.picture == "search":
+        if arguments.model is None or arguments.index is None:
+            parser.error("the picture of the search needs --model FOLDER and --index FOLDER")
+        print(search_picture(arguments.model, arguments.index))
+    else:
+        print(report_picture() if arguments.picture == "report" else server_picture(arguments.model))
 
 
 if __name__ == "__main__":

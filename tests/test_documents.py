@@ -1,4 +1,4 @@
-"""The documents (README.md, CONTRIBUTING.md, docs/ and a README.md in each folder of the code) are true.
+"""Statements of the documents (README.md, CONTRIBUTING.md, docs/, folders' README.md) are true.
 
 Links, files, modules and flags that they name exist; figures are in the records; sentences of pages for users are
 short. tests/documents/ runs each command as a newcomer would.
@@ -253,7 +253,9 @@ def test_the_curve_of_recall_stands_in_the_lab_book():
     assert {*curve["recall"], curve["baseline"]} <= numbers(" ".join(curve["evidence"]))
 
 
-@pytest.mark.parametrize(("page", "picture"), [("monitor", "report.png"), ("serve", "server.png")])
+@pytest.mark.parametrize(
+    ("page", "picture"), [("monitor", "report.png"), ("serve", "server.png"), ("serve", "search.png")]
+)
 def test_a_page_shows_its_screenshot(page, picture):
     """`python docs/screenshots.py` makes them again; Chromium may be missing here."""
     content = (REPOSITORY / "docs/pictures" / picture).read_bytes()

@@ -80,6 +80,7 @@ def run(request: PredictRequest) -> int:
         announce("loading", [request.model])
     from bert.inference.heads import load_from_settings  # loads Paddle
     from bert.inference.nearest import NearestSentences
+    from bert.inference.reranked import find_reranker
     from bert.inference.terminal import result_lines, talk
 
     model = load_from_settings(request, request.batch_size, **request.vector_arguments())
@@ -88,8 +89,14 @@ def run(request: PredictRequest) -> int:
 
         print("\n".join(map(printable, demonstrate(model, request.show))))
         return exit_codes.OK
-    nearest = NearestSentences.of(request, model) if request.in_ else None
+    nearest = None
+    if request.in_:
+        machine = {"device": request.device, "cpu_threads": request.cpu_threads}
+        reranker = find_reranker(request.model, request.reranker, **machine)
+        nearest = NearestSentences.of(request, model, reranker)
     print(model.opened.describe(), file=sys.stderr)
+    if nearest:
+        print(nearest.describe(), file=sys.stderr)
     if nearest and request.nearest:
         (result,) = nearest.run([model.request(request.nearest)], itself=True)
         lines = result_lines(result, {}) if sys.stdout.isatty() else [json.dumps(result, ensure_ascii=False)]
@@ -137,7 +144,7 @@ class _Prediction:
     """Reads the rows of a request, predicts them (or finds their nearest texts) and writes the results.
 
     Attributes:
-        num_rows, num_bad: rows that were read, and those of them that cannot be used.
+        num_rows, num_bad: rows that were read, and unusable rows among them.
     """
 
     def __init__(self, request: PredictRequest, model: "TrainedModel", nearest: "NearestSentences | None") -> None:

@@ -45,6 +45,7 @@ def run(request: IndexRequest) -> int:
     from bert.indexing.building import IndexBuilder, open_index, print_notes  # they load Paddle
     from bert.indexing.searcher import Searcher
     from bert.inference.heads import load_from_settings
+    from bert.inference.reranked import find_reranker
 
     model = load_from_settings(request, request.batch_size)
     index = open_index(request.index, model)
@@ -55,7 +56,8 @@ def run(request: IndexRequest) -> int:
         except KeyboardInterrupt:
             return exit_codes.INTERRUPTED
         print_notes(summary.lines(index))
-    searcher = Searcher(model, index)
+    reranker = find_reranker(request.model, request.reranker, device=request.device) if request.query else None
+    searcher = Searcher(model, index, reranker)
     if request.delete is not None:
         print_notes([_delete(searcher, request.delete)])
     if request.query is not None:

@@ -2,17 +2,20 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 import numpy as np
 
+from bert.inference.nearest import hybrid_weight
+from bert.inference.reranked import Reranker
 from bert.inference.trained_model import TrainedModel
 from bert.search.index import Change, SearchIndex
 from bert.search.manifest import IndexModel
 from bert.search.passages import TokenCounts, passages
-from bert.search.ranks import Hit, Query, hits, ranks
+from bert.search.ranks import Hit, Query, Rank, hits, ranks
 from bert.search.segments import Passage, Value
+from bert.search.snapshot import Snapshot
 from bert.tokenization.library import TextTokenizer
 
 _LANGUAGE = "en"
@@ -59,25 +62,56 @@ def room_of(model: TrainedModel) -> int:
 class Searcher:
     """Searches an index and changes it.
 
+    Args:
+        reranker: sorts the first hits of a query anew.
+
     Raises:
         ValueError: the index was made by another model.
     """
 
-    def __init__(self, model: TrainedModel, index: SearchIndex) -> None:
-        self.model, self.index = model, index
+    def __init__(self, model: TrainedModel, index: SearchIndex, reranker: Reranker | None = None) -> None:
+        self.model, self.index, self.reranker = model, index, reranker
         self.index.require_model(index_model(model))
         usage = model.opened.usage
-        self._weight = usage.vectors.hybrid_weight if usage.vectors else None
+        self._weight = hybrid_weight(model)
         self._language = usage.language or _LANGUAGE
         self._count, self._room = token_counts(model.tokenizer), room_of(model)
 
     def search(self, queries: Sequence[Query]) -> list[list[Hit]]:
-        """The passages that answer each query, best first. ValueError if a filter is wrong."""
+        """The passages that answer each query, best first. Scores are those before a reranker sorts them.
+
+        Raises:
+            ValueError: a filter is wrong, or there is no reranker for a query that asks for it.
+        """
         snapshot, vectors = self.index.refresh(), None
         if any(query.ranking != "words" for query in queries):
             vectors = self.index.units(self.model.encode([query.text for query in queries], "query"))
-        found = ranks(snapshot, queries, vectors, self._weight)
-        return [hits(snapshot, query.text, some, self._language) for query, some in zip(queries, found, strict=True)]
+        depths = [self._depth(query) for query in queries]
+        first = [replace(query, top_k=max(query.top_k, depth)) for query, depth in zip(queries, depths, strict=True)]
+        found = ranks(snapshot, first, vectors, self._weight)
+        ordered = [
+            self._reranked(snapshot, query, some, depth)[: query.top_k]
+            for query, some, depth in zip(queries, found, depths, strict=True)
+        ]
+        return [hits(snapshot, query.text, some, self._language) for query, some in zip(queries, ordered, strict=True)]
+
+    def _depth(self, query: Query) -> int:
+        """How many hits of a query the reranker reads; 0: none."""
+        if self.reranker is None:
+            if query.rerank:
+                raise ValueError(f"rerank={query.rerank} needs a reranker, and the model has none; omit rerank")
+            return 0
+        depth = self.reranker.form.depth
+        return min(depth, int(query.rerank)) if type(query.rerank) is int else depth * (query.rerank is not False)
+
+    def _reranked(self, snapshot: Snapshot, query: Query, found: list[Rank], depth: int) -> list[Rank]:
+        """The ranks of a query, of which the first `depth` are sorted anew."""
+        first = found[:depth]
+        if self.reranker is None or not first:
+            return found
+        texts = [passage.text for passage in snapshot.passages([rank.row for rank in first])]
+        places = self.reranker.order(query.text, texts, np.array([rank.score for rank in first], np.float32))
+        return [*(first[place] for place in places.tolist()), *found[depth:]]
 
     def add(self, texts: Sequence[NewText]) -> tuple[list[str], int]:
         """Add texts; they are on the disk when this returns. Long texts become several passages with one id.

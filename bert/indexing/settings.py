@@ -45,6 +45,10 @@ class QuestionSettings(Settings):
     ranking: Literal["hybrid", "vectors", "words"] = Field(
         "hybrid", description="what ranks passages: words (BM25), vectors, or both"
     )
+    reranker: str | None = Field(
+        None,
+        description="folder of a reranker that sorts the first hits anew, or none (default: MODEL/reranker, if any)",
+    )
     delete: Path | None = Field(None, description="file of ids, one on each line, whose passages are deleted")
 
 

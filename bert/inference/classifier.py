@@ -59,10 +59,13 @@ class Classifier(TrainedModel):
         Raises:
             ValueError: the model does not have one output for two texts, or a text cannot be read.
         """
-        if len(self.labels) != 1 or 2 not in self.num_texts:
-            return super().rank_scores(query, passages)
+        if not self.is_reranker():
+            raise self.lacks_scores()
         requests = [self.request((one_text(query), text)) for text in checked_texts(list_of_texts(passages))]
         return self.logits(requests)[:, 0]
+
+    def is_reranker(self) -> bool:
+        return len(self.labels) == 1 and 2 in self.num_texts
 
     def columns(self) -> dict[str, type]:
         if self.is_regression:

@@ -1,11 +1,11 @@
-"""The nearest texts of a file, by exact search: products of matrices, in blocks.
+"""The nearest texts of a file, by exact search: by vectors, by words (BM25), or by the hybrid ranking of both.
 
 On two cores a query takes 0.1 s among a million vectors of 128 numbers, memory-mapped, and 0.2 s among those of 384, so
 that no index of approximate neighbours is needed.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +14,45 @@ from bert.arrays.vectors import unit
 from bert.files import read_json
 from bert.finetuning.prediction_files import stamps
 from bert.inference.predict_settings import PredictRequest
+from bert.inference.reranked import Reranker
 from bert.inference.rows import Request, Rows, filled_rows
 from bert.inference.trained_model import Result, TrainedModel
 from bert.printable import printable
+from bert.search import Ranking
+from bert.search.fusion import USUAL_WEIGHT, hybrid
+from bert.search.postings import Postings, WordScores
+from bert.search.ranking import best_rows
 
 _BLOCK, _QUERIES = 1 << 16, 64  # vectors and queries whose cosines, 16 MB, are computed at a time
+
+
+_Hit = tuple[int, dict[str, float]]  # the row of a text, and its figures by name
+
+
+def ranking_of(model: TrainedModel, ranking: Ranking | None) -> Ranking:
+    """The ranking of a search; None: hybrid for a model that was trained for search, otherwise by vectors.
+
+    Raises:
+        ValueError: the hybrid ranking with vectors that were not trained for search.
+    """
+    is_trained = model.opened.usage.vectors is not None
+    if ranking == "hybrid" and not is_trained:
+        raise ValueError(
+            f"--ranking hybrid needs vectors that were trained for search, and those of {model.opened.path} were not; "
+            "train them with run_vectors.py, or pass --ranking vectors or --ranking words"
+        )
+    return ranking or ("hybrid" if is_trained else "vectors")
+
+
+def hybrid_weight(model: TrainedModel) -> float:
+    """The share of the vectors in the hybrid ranking: as the training fitted it, otherwise the usual one.
+
+    Vectors that were not trained for search get none, as they find next to nothing (tests/research/search.md).
+    """
+    form = model.opened.usage.vectors
+    if form is None:
+        return 0.0
+    return USUAL_WEIGHT if form.hybrid_weight is None else form.hybrid_weight
 
 
 class NearestSentences:
@@ -30,28 +64,40 @@ class NearestSentences:
     Args:
         texts: "" for one that cannot be found.
         vectors: float32 [texts, width]; those of length 1 of a model that was trained for them can stay on the disk.
+            None: only BM25 ranks.
         sizes: vectors and queries whose cosines are computed at a time.
+        ranking: as of `ranking_of`.
+        reranker: sorts the first hits again.
     """
 
     def __init__(
         self,
         model: TrainedModel,
         texts: Sequence[str],
-        vectors: np.ndarray,
+        vectors: np.ndarray | None,
         sizes: tuple[int, int] = (_BLOCK, _QUERIES),
+        ranking: Ranking = "vectors",
+        reranker: Reranker | None = None,
     ) -> None:
         self._model, self._texts, form = model, texts, model.opened.usage.vectors
-        self._block, self._queries = sizes
+        (self._block, self._queries), self._reranker = sizes, reranker
         first = {text: row for row, text in reversed([*enumerate(texts)]) if text}
         self._usable = np.isin(np.arange(len(texts)), [*first.values()])
-        self._mean = np.zeros(1) if form else vectors[self._usable].mean(0)
-        self._vectors = vectors if form and form.normalize else unit(vectors - self._mean)
+        self._rank = {"hybrid": self._hybrid, "vectors": self._by_vectors, "words": self._by_words}[ranking]
+        self._ranking, self._weight = ranking, hybrid_weight(model)
+        if ranking != "words":
+            assert vectors is not None
+            self._mean = np.zeros(1) if form else vectors[self._usable].mean(0)
+            self._vectors = vectors if form and form.normalize else unit(vectors - self._mean)
+        if ranking != "vectors":
+            self._words = WordScores([Postings.of(texts)], [self._usable])
 
     @classmethod
-    def of(cls, request: PredictRequest, model: TrainedModel) -> "NearestSentences":
+    def of(cls, request: PredictRequest, model: TrainedModel, reranker: Reranker | None = None) -> "NearestSentences":
         """What --in names: texts, or a .npy, whose .npy.json says how it was made and of what."""
         path = request.in_
         assert path is not None
+        ranking = ranking_of(model, request.ranking)
         if path.suffix.lower() != ".npy":
             texts: dict[str, None] = {}
             for row in filled_rows(path, request.row_form(model) if request.nearest else model.row_form()):
@@ -60,7 +106,8 @@ class NearestSentences:
                 texts |= dict.fromkeys(row.texts)
             if len(texts) < 2:
                 raise ValueError(f"{path} has {len(texts)} sentences; at least two are needed, one on each line")
-            return cls(model, [*texts], model.encode([*texts]))
+            vectors = None if ranking == "words" else model.encode([*texts])
+            return cls(model, [*texts], vectors, ranking=ranking, reranker=reranker)
         if not (record := read_json(Path(f"{path}.json"))):
             raise ValueError(f"{path} needs {path.name}.json beside it; --encode FILE --output {path} writes both")
         try:
@@ -80,26 +127,52 @@ class NearestSentences:
         finite = [np.isfinite(vectors[start : start + _BLOCK]).all(1) for start in range(0, len(vectors), _BLOCK)]
         if wrong := [row for row, is_whole in enumerate(np.concatenate(finite)) if found[row] and not is_whole]:
             raise ValueError(f"{path}: vector {wrong[0] + 1} has NaN or infinity; make it again by --encode")
-        return cls(model, found, vectors)
+        return cls(model, found, vectors, ranking=ranking, reranker=reranker)
 
     def run(self, requests: Sequence[Request], *, itself: bool = False) -> list[Result]:
-        """The `top_k` nearest for each text; the text itself only if `itself`."""
+        """The `top_k` nearest for each text, best first; the text itself only if `itself`.
+
+        A result has the text, its `score` if words count, and its `similarity`, a cosine, if vectors count. Both are
+        of the ranking; a reranker changes the order alone.
+        """
         results, top_k = list[Result](), self._model.top_k
+        number = top_k if self._reranker is None else max(top_k, self._reranker.form.depth)
         for start in range(0, len(requests), self._queries):
             queries = [text for (text,) in requests[start : start + self._queries]]
-            for query, rows, cosines in zip(queries, *self._search(queries, top_k + 1), strict=True):
-                found = [(self._texts[row], cosine) for row, cosine in zip(rows, cosines, strict=True) if cosine > -2]
-                found = [(text, cosine) for text, cosine in found if itself or text != query][:top_k]
-                results.append({"nearest": [{"text": text, "similarity": round(c, 4)} for text, c in found]})
+            for query, hits in zip(queries, self._rank(queries, number + 1), strict=True):
+                found = [hit for hit in hits if itself or self._texts[hit[0]] != query][:number]
+                nearest = [
+                    {"text": self._texts[row], **{name: round(value, 4) for name, value in figures.items()}}
+                    for row, figures in self._sorted_again(query, found)[:top_k]
+                ]
+                results.append({"nearest": nearest})
         return results
+
+    def _sorted_again(self, query: str, hits: list[_Hit]) -> list[_Hit]:
+        """The hits in the order of the reranker, if there is one and anything to sort."""
+        if self._reranker is None or not hits:
+            return hits
+        scores = np.array([figures.get("score", figures.get("similarity")) for _, figures in hits], np.float32)
+        order = self._reranker.order(query, [self._texts[row] for row, _ in hits], scores)
+        return [hits[place] for place in order.tolist()]
 
     def columns(self) -> dict[str, type]:
         """As of `TrainedModel`."""
         return {"nearest": str}
 
-    def _search(self, queries: Sequence[str], number: int) -> tuple[list[list[int]], list[list[float]]]:
-        """The rows of the nearest texts to each query, best first, and their cosines; -inf if there are fewer texts."""
-        vectors = unit(self._model.encode(queries, "query") - self._mean).astype("float32")
+    def describe(self) -> str:
+        """How texts are ranked."""
+        again = f"; the first {self._reranker.form.depth} are sorted by a reranker" if self._reranker else ""
+        if self._ranking != "hybrid":
+            return f"ranked by {'vectors' if self._ranking == 'vectors' else 'BM25'}{again}"
+        form = self._model.opened.usage.vectors
+        is_fitted = form is not None and form.hybrid_weight is not None
+        source = "as the training fitted it" if is_fitted else "the usual shares; a training fits its own"
+        return f"ranked by {self._weight:.0%} vectors and {1 - self._weight:.0%} BM25 ({source}){again}"
+
+    def _by_vectors(self, queries: Sequence[str], number: int) -> Iterator[list[_Hit]]:
+        """The nearest texts to each query by their cosines; in blocks, so that vectors may stay on the disk."""
+        vectors = self._vectors_of(queries)
         rows, best = np.zeros((len(queries), number), np.int64), np.full((len(queries), number), -np.inf, "float32")
         for start in range(0, len(self._vectors), self._block):
             part = slice(start, start + self._block)
@@ -109,4 +182,27 @@ class NearestSentences:
             chosen = np.argpartition(-best, number - 1)[:, :number]
             rows, best = (np.take_along_axis(values, chosen, 1) for values in (rows, best))
         order = np.argsort(-best, kind="stable")
-        return np.take_along_axis(rows, order, 1).tolist(), np.take_along_axis(best, order, 1).tolist()
+        rows, best = np.take_along_axis(rows, order, 1), np.take_along_axis(best, order, 1)
+        for places, cosines in zip(rows.tolist(), best.tolist(), strict=True):
+            yield [(row, {"similarity": value}) for row, value in zip(places, cosines, strict=True) if value > -np.inf]
+
+    def _by_words(self, queries: Sequence[str], number: int) -> Iterator[list[_Hit]]:
+        """The texts that share the most telling words with each query."""
+        for query in queries:
+            scores = self._words.scores(query)
+            rows = best_rows(np.where(self._usable & (scores > 0), scores, -np.inf), number)
+            yield [(row, {"score": float(scores[row])}) for row in rows]
+
+    def _hybrid(self, queries: Sequence[str], number: int) -> Iterator[list[_Hit]]:
+        """The texts with the highest weighted sums of both scores."""
+        vectors, cosines = self._vectors_of(queries), np.empty(len(self._texts), np.float32)
+        for query, vector in zip(queries, vectors, strict=True):
+            for start in range(0, len(self._vectors), self._block):
+                part = slice(start, start + self._block)
+                cosines[part] = self._vectors[part] @ vector
+            scores = hybrid(self._words.scores(query), cosines, self._weight, ~self._usable)
+            rows = best_rows(np.where(self._usable, scores, -np.inf), number)
+            yield [(row, {"score": float(scores[row]), "similarity": float(cosines[row])}) for row in rows]
+
+    def _vectors_of(self, queries: Sequence[str]) -> np.ndarray:
+        return unit(self._model.encode(queries, "query") - self._mean).astype("float32")

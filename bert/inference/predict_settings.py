@@ -12,6 +12,7 @@ from bert.config.setting_errors import SettingsWithRules
 from bert.config.settings_base import Settings
 from bert.inference.rows import RowForm
 from bert.inference.settings import ModelSettings
+from bert.search import Ranking
 from data.text.encodings import Decoding
 
 if TYPE_CHECKING:  # Paddle takes a second to load
@@ -77,6 +78,16 @@ class PredictionSettings(Settings):
     )
     in_: Annotated[Path | None, Flag(group="vectors and search")] = Field(
         None, description="file that each line of the input searches: lines, a table, or a .npy of --encode"
+    )
+    ranking: Annotated[Ranking | None, Flag(group="vectors and search")] = Field(
+        None,
+        description="with --nearest: rank by vectors, by words (BM25) or by both (default: hybrid if the model was "
+        "trained for search, otherwise vectors)",
+    )
+    reranker: Annotated[str | None, Flag(group="vectors and search")] = Field(
+        None,
+        description="with --nearest: folder of a reranker that sorts the first hits again, or none (default: the one "
+        "in the model's folder, if any)",
     )
     show: Annotated[Path | None, Flag(group="vectors and search")] = Field(
         None,
@@ -157,6 +168,10 @@ class PredictRequest(OutputSettings, PredictionSettings, InputSettings, ModelSet
             yield f"{flag} {self.in_} must be an existing file; check the path{more}"
         if self.nearest is not None and (not self.nearest.strip() or not self.in_ or self.files or self.output):
             yield f"--nearest {self.nearest!r} needs a text and --in FILE, without another FILE and --output"
+        if self.ranking is not None and not self.in_:
+            yield f"--ranking {self.ranking} ranks what --nearest finds; pass --nearest too, or omit it"
+        if self.reranker is not None and not self.in_:
+            yield f"--reranker {self.reranker} sorts what --nearest finds; pass --nearest too, or omit it"
         if self.in_ and self.task != "encoder":
             yield f"--nearest compares sentence vectors; omit --task {self.task}"
 

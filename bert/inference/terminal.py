@@ -97,7 +97,7 @@ def result_lines(result: Result, previous: Result) -> list[str]:
         lines = [f"{e['type']:<6} {e['probability']:6.1%}  {e['text']}  [{e['start']}:{e['end']}]" for e in entities]
         return lines or ["(no entity)"]
     if "nearest" in result:
-        return [f"{near['similarity']:5.2f}  {near['text']}" for near in result["nearest"]]
+        return [f"{near.get('score', near.get('similarity')):5.2f}  {near['text']}" for near in result["nearest"]]
     if "vector" in result:
         vector = np.array(result["vector"])
         lines = [f"{len(vector)} numbers: {' '.join(f'{value:.3f}' for value in vector[:6])} ..."]

@@ -166,7 +166,14 @@ class TrainedModel:
 
     def rank_scores(self, query: str, passages: Sequence[str]) -> np.ndarray:
         """Score passages by a reranker, float32 [n]: `bert.inference.classifier.Classifier.rank_scores`."""
-        raise ValueError(
+        raise self.lacks_scores()
+
+    def is_reranker(self) -> bool:
+        """Whether the model gives one number for a query and a passage, `rank_scores`."""
+        return False
+
+    def lacks_scores(self) -> ValueError:
+        return ValueError(
             f"{self.opened.describe()} is no reranker, which gives one number for a query and a passage; train one "
             "with run_vectors.sh --reranker"
         )

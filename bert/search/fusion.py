@@ -7,6 +7,7 @@ reciprocal rank fusion (Cormack et al., 2009) gives away. tests/research/search.
 import numpy as np
 
 WEIGHTS = tuple(step / 20 for step in range(21))  # of the vectors, of which one is fitted
+USUAL_WEIGHT = 0.75  # of vectors that were trained for search, if none was fitted: tests/research/search.md
 _DEPTH = 10  # of the mean reciprocal rank that a weight is fitted for
 
 

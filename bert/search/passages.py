@@ -25,7 +25,7 @@ class Part(NamedTuple):
 def passages(text: str, count: TokenCounts, room: int, language: str, by_line: bool = False) -> Iterator[Part]:
     """The passages of a text, in order; only white space is left out.
 
-    Paragraphs are joined up to 128 tokens, a heading also with what follows it. A paragraph that is longer than the
+    Paragraphs are joined up to 128 tokens, a heading with what follows it. A paragraph that is longer than the
     model reads is cut between sentences, a sentence that is longer between words.
 
     Args:
@@ -48,19 +48,23 @@ def passages(text: str, count: TokenCounts, room: int, language: str, by_line: b
 
 
 def _joined(text: str, parts: Sequence[Part], enough: int, room: int) -> Iterator[Part]:
-    """Neighbouring parts as one, while they have at most `enough` tokens, after a heading at most `room`."""
-    current: Part | None = None
+    """Neighbouring parts as one, while they have at most `enough` tokens; a heading begins a passage if it can."""
+    group = list[Part]()
     for part in parts:
-        if current is not None:
-            tokens = current.tokens + part.tokens
-            limit = room if _is_heading(text[current.start : current.end]) else enough
-            if tokens <= limit and not (_is_heading(text[part.start : part.end]) and 2 * current.tokens > enough):
-                current = Part(current.start, part.end, tokens)
-                continue
-            yield current
-        current = part
-    if current is not None:
-        yield current
+        tokens = sum(one.tokens for one in group) + part.tokens
+        follows_heading = len(group) == 1 and _is_heading(text[group[0].start : group[0].end])
+        if group and tokens > (room if follows_heading else enough):
+            is_last_heading = len(group) > 1 and _is_heading(text[group[-1].start : group[-1].end])
+            carried = [group.pop()] if is_last_heading and group[-1].tokens + part.tokens <= room else []
+            yield _whole(group)
+            group = carried
+        group.append(part)
+    if group:
+        yield _whole(group)
+
+
+def _whole(group: Sequence[Part]) -> Part:
+    return Part(group[0].start, group[-1].end, sum(part.tokens for part in group))
 
 
 def _is_heading(text: str) -> bool:

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import xxhash
 
-from bert.search.words import words_of
+from bert.search.words import K1, B, words_of
 
-_K1, _B = 1.5, 0.75  # of BM25, as bm25s has them
 _NO_WORD = "!"  # of a text without a word, such as "?!": it counts as one word, which no query has
 
 
@@ -105,7 +104,7 @@ class WordScores:
         num_words = sum(int(part.lengths[mask].sum()) for part, mask in zip(parts, live, strict=True))
         mean = max(1.0, num_words / max(1, self._number))
         # The part of the formula that is the passage's own.
-        self._norms = [(_K1 * (1 - _B + _B * part.lengths / mean)).astype(np.float32) for part in parts]
+        self._norms = [(K1 * (1 - B + B * part.lengths / mean)).astype(np.float32) for part in parts]
 
     def scores(self, query: str) -> np.ndarray:
         """The score of each passage of all segments, float32 [p]; 0 where no word is in common or it is deleted."""

@@ -1,4 +1,4 @@
-"""How well passages are found among others: figures of the ten passages that each query ranks first."""
+"""The passages that a query ranks first, and how well they are found: figures of the first ten."""
 
 import numpy as np
 
@@ -35,3 +35,13 @@ def cosines(vectors: np.ndarray, num_queries: int, size: int | None = None) -> n
     """The cosines [q, p] of the query vectors with the passage vectors, by their first `size` numbers."""
     units = unit(vectors, size)
     return units[:num_queries] @ units[num_queries:].T
+
+
+def best_rows(scores: np.ndarray, number: int) -> list[int]:
+    """The places of the highest finite scores [p], best first; of equal ones the earlier."""
+    rows = np.arange(len(scores))
+    if number < len(scores):
+        least = np.partition(scores, len(scores) - number)[len(scores) - number]
+        rows = np.flatnonzero(scores >= least)
+    rows = rows[np.isfinite(scores[rows])]
+    return rows[np.argsort(-scores[rows], kind="stable")][:number].tolist()

@@ -1,20 +1,22 @@
 """The passages that answer a query: ranked by words, by vectors or by both, with the sentence that fits best."""
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert.search.fusion import hybrid
+from bert.search import Ranking
+from bert.search.fusion import USUAL_WEIGHT, hybrid
+from bert.search.ranking import best_rows
 from bert.search.segments import Passage
 from bert.search.snapshot import Filters, Snapshot
 from bert.search.words import words_of
 from data.text.sentences import split_sentences
 
-Ranking = Literal["hybrid", "vectors", "words"]
-EQUAL_SHARES = 0.5  # of vectors and words, if none was fitted
+_ITEM = re.compile(r"(?<=\n)(?=[ \t]*(?:[|*+-]|\d+[.)])[ \t])")  # before it begins
 _MOST_SCORES = 1 << 24  # scores that are held at a time, 64 MB
 
 
@@ -31,6 +33,7 @@ class Query:
     top_k: int = 10
     filters: Filters = field(default_factory=dict)
     ranking: Ranking = "hybrid"
+    rerank: bool | int | None = None  # by a reranker, or so many hits alone; None: if there is one
 
 
 class Rank(NamedTuple):
@@ -72,12 +75,12 @@ def ranks(
 
     Args:
         vectors: float32 [queries, width], of length 1; None if all are ranked by words.
-        weight: the share of the vectors in the hybrid ranking; None: equal shares.
+        weight: the share of the vectors in the hybrid ranking; None: the usual share.
     Raises:
         ValueError: a filter is wrong.
     """
     found, size = list[list[Rank]](), max(1, _MOST_SCORES // max(1, len(snapshot)))
-    share = EQUAL_SHARES if weight is None else weight
+    share = USUAL_WEIGHT if weight is None else weight
     for first in range(0, len(queries), size):
         some = queries[first : first + size]
         cosines = None
@@ -104,14 +107,8 @@ def _scores(snapshot: Snapshot, query: Query, cosines: np.ndarray | None, weight
 
 def _best(scores: np.ndarray, number: int) -> list[Rank]:
     """The highest scores, best first; of equal ones the earlier passage."""
-    if number < len(scores):
-        least = np.partition(scores, len(scores) - number)[len(scores) - number]
-        rows = np.flatnonzero(scores >= least)
-    else:
-        rows = np.arange(len(scores))
-    rows = rows[np.isfinite(scores[rows])]
-    rows = rows[np.argsort(-scores[rows], kind="stable")][:number]
-    return [Rank(row, score) for row, score in zip(rows.tolist(), scores[rows].tolist(), strict=True)]
+    rows = best_rows(scores, number)
+    return [Rank(row, score) for row, score in zip(rows, scores[rows].tolist(), strict=True)]
 
 
 def hits(snapshot: Snapshot, query: str, found: Sequence[Rank], language: str) -> list[Hit]:
@@ -124,10 +121,16 @@ def hits(snapshot: Snapshot, query: str, found: Sequence[Rank], language: str) -
     ]
 
 
+def _sentences(text: str, language: str) -> Iterator[str]:
+    """The sentences of a text, and each item of a list or row of a table; joining them gives the text."""
+    for sentence in split_sentences(text, language, Counter()):
+        yield from _ITEM.split(sentence)
+
+
 def _best_sentence(text: str, weights: Mapping[str, float], language: str) -> tuple[int, int]:
     """Where the sentence begins and ends that has the most of some words; of equal ones the first."""
     best, most, start = (0, len(text)), -1.0, 0
-    for sentence in split_sentences(text, language, Counter()):
+    for sentence in _sentences(text, language):
         score = sum(weights.get(word, 0.0) for word in {*words_of(sentence)})
         if score > most and sentence.strip():
             begin = start + len(sentence) - len(sentence.lstrip())

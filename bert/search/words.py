@@ -9,6 +9,8 @@ import numpy as np
 from bert.tokenization.equal_letters import normal_form, word_pattern
 
 _CJK = r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"  # by character
+# Of Pyserini (Lin et al., 2021), for passages: tests/research/search.md compares them with 1.5 and 0.75.
+K1, B = 0.9, 0.4
 _NO_WORD = "!"  # of a text without a word, such as "?!": bm25s takes no empty list, and no word is "!"
 
 
@@ -18,12 +20,21 @@ def _word() -> re.Pattern[str]:
 
 
 def words_of(text: str) -> list[str]:
-    """The lower-case words of a text; each character of Chinese and Japanese is a word."""
-    return _word().findall(normal_form(text.lower()))
+    """The lower-case words of a text; each character of Chinese and Japanese is a word.
+
+    A name such as dma_map_sg is a word, and so are its parts, by which people search for it.
+    """
+    words = _word().findall(normal_form(text.lower()))
+    return words if "_" not in text else [part for word in words for part in _with_parts(word)]
+
+
+def _with_parts(word: str) -> list[str]:
+    parts = list(filter(None, word.split("_")))
+    return [word, *parts] if len(parts) > 1 else parts
 
 
 class WordIndex:
-    """BM25 scores of passages (k1 = 1.5, b = 0.75, as Lucene has them).
+    """BM25 scores of passages, in the form of Lucene.
 
     Raises:
         ValueError: there is no passage.
@@ -39,7 +50,7 @@ class WordIndex:
             passage_words.append([numbers.setdefault(word, len(numbers)) for word in words])
         if not passage_words:
             raise ValueError("no passage to search among; name at least one text")
-        self._numbers, self._index = numbers, bm25s.BM25()
+        self._numbers, self._index = numbers, bm25s.BM25(k1=K1, b=B)
         self._index.index((passage_words, dict(numbers)), show_progress=False)
 
     def scores(self, query: str) -> np.ndarray:

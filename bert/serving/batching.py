@@ -8,8 +8,9 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from bert.serving.messages import LOST, Batch, Figures, Outcome
+from bert.serving.messages import ADD, LOST, Batch, Figures, Outcome
 from bert.serving.settings import Limits
 
 logger = logging.getLogger(__name__)
@@ -21,9 +22,9 @@ _SMOOTHING = 0.1
 class Item:
     """An input that waits, and its estimated size."""
 
-    kind: str  # PREDICT or ENCODE
+    kind: str  # of `Batch`
     texts: tuple[str, ...]
-    top_k: int
+    options: Any  # top_k, or those of an input to an index
     deadline: float  # of time.monotonic()
     tokens: int  # in all sequences that it becomes
     length: int  # tokens of the longest of them
@@ -44,13 +45,16 @@ class LengthEstimate:
     def __init__(self, max_seq_length: int, windows: bool = False) -> None:
         self.max_seq_length, self._windows, self._bytes_per_token = max_seq_length, windows, 4.0
 
-    def item(self, kind: str, texts: tuple[str, ...], top_k: int, deadline: float) -> Item:
+    def item(self, kind: str, texts: tuple[str, ...], options: Any, deadline: float) -> Item:
         size = sum(len(text.encode()) for text in texts)
         tokens = 2 + len(texts) + math.ceil(size / self._bytes_per_token)
         length, rows = min(tokens, self.max_seq_length), 1
         if self._windows and tokens > self.max_seq_length:
             rows = math.ceil(tokens / (self.max_seq_length / 3))  # a window begins every third of its length
-        return Item(kind, texts, top_k, deadline, rows * length, length, rows, size)
+        if kind == ADD:  # each text is a sequence of its own
+            longest = 3 + math.ceil(max(len(text.encode()) for text in texts) / self._bytes_per_token)
+            length, rows = min(longest, self.max_seq_length), max(len(texts), math.ceil(tokens / self.max_seq_length))
+        return Item(kind, texts, options, deadline, rows * length, length, rows, size)
 
     def learn(self, batch: Sequence[Item], tokens: int) -> None:
         """Correct the ratio by a batch of which nothing was cut."""
@@ -166,7 +170,7 @@ class Batcher:
         start = time.monotonic()
         rows = max(1, self._limits.max_batch_tokens // max(item.length for item in items))
         batch = Batch(
-            items[0].kind, max(item.deadline for item in items), rows, [(item.texts, item.top_k) for item in items]
+            items[0].kind, max(item.deadline for item in items), rows, [(item.texts, item.options) for item in items]
         )
         try:
             figures, outcomes = await self._run(batch)

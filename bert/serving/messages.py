@@ -1,11 +1,14 @@
 """What the server and the model process send each other through their pipe."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bert.conversion.usage import VectorForm
 
 PREDICT, ENCODE = "predict", "encode"  # kinds of inputs
+SEARCH, ADD, DELETE, STATE = "search", "index/add", "index/delete", "index"  # kinds of inputs to a served index
+INDEX_KINDS = (SEARCH, ADD, DELETE, STATE)
 # What became of an input, as the status of HTTP, and what comes with it: JSON, but for the last two nothing.
 DONE = 200  # the result
 REFUSED = 422  # this model cannot take it: the reason, a string
@@ -21,10 +24,26 @@ class Outcome(NamedTuple):
 
 
 class Batch(NamedTuple):
-    kind: str  # PREDICT or ENCODE
+    kind: str  # PREDICT, ENCODE, or one of INDEX_KINDS
     deadline: float  # of time.monotonic()
     rows: int  # sequences that the network may run at a time
-    inputs: list[tuple[tuple[str, ...], int]]  # the texts of each, and its top_k
+    inputs: list[tuple[tuple[str, ...], Any]]  # the texts of each, and its top_k or other options
+
+
+class SearchOptions(NamedTuple):
+    """The options of an input of SEARCH, whose text is the query."""
+
+    top_k: int
+    filters: Mapping[str, Any]
+    ranking: str
+    rerank: bool | int | None = None
+
+
+class RowOptions(NamedTuple):
+    """The options of an input of ADD, whose texts are those of the rows, in order."""
+
+    ids: tuple[str | None, ...]
+    columns: tuple[Mapping[str, Any], ...]
 
 
 class Figures(NamedTuple):
@@ -53,3 +72,5 @@ class Description:
     gives_labels: bool = False  # a text may have several
     hidden_size: int = 0  # of its vectors
     vectors: VectorForm | None = None  # as it was trained to make them
+    index: str = ""  # the folder of the index that is served; "": none
+    reranks: bool = False  # whether a reranker sorts the first hits of a search

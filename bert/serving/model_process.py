@@ -12,11 +12,26 @@ from bert import __version__
 from bert.files import sha256_of
 from bert.inference.export_files import Arrays
 from bert.inference.heads import load_from_settings, vector_results
+from bert.inference.reranked import find_reranker
 from bert.inference.rows import Request
-from bert.inference.settings import ModelSettings
 from bert.inference.trained_model import MASK, Result, TrainedModel
 from bert.model.head_specs import HEADS
-from bert.serving.messages import DONE, FAILED, LATE, PREDICT, REFUSED, Batch, Description, Figures, Outcome
+from bert.serving.messages import (
+    ADD,
+    DELETE,
+    DONE,
+    FAILED,
+    INDEX_KINDS,
+    LATE,
+    PREDICT,
+    REFUSED,
+    Batch,
+    Description,
+    Figures,
+    Outcome,
+)
+from bert.serving.served_index import ServedIndex
+from bert.serving.settings import ServerSettings
 from bert.tokenization.text_process import UnreadableTextError
 
 logger = logging.getLogger(__name__)
@@ -29,8 +44,8 @@ class Late(Exception):
 class ModelServer:
     """Answers batches of inputs; an input that cannot be used costs the others nothing."""
 
-    def __init__(self, model: TrainedModel) -> None:
-        self.model = model
+    def __init__(self, model: TrainedModel, index: ServedIndex | None = None) -> None:
+        self.model, self.index = model, index
         self._forward, model.forward = model.forward, self._metered
         self._tokens = self._padded_tokens = 0
         self._cut_requests = model.cut_requests = set[Request]()
@@ -76,6 +91,8 @@ class ModelServer:
             gives_labels=opened.usage.label_separator is not None,
             hidden_size=opened.hidden_size,
             vectors=opened.usage.vectors,
+            index=str(self.index.folder) if self.index else "",
+            reranks=self.index is not None and self.index.reranks,
         )
 
     def answer(self, batch: Batch) -> tuple[Figures, list[Outcome]]:
@@ -85,49 +102,55 @@ class ModelServer:
         self._deadline, self.model.batch_size = batch.deadline, batch.rows
         start = time.monotonic()
         outcomes: dict[int, Outcome] = {}
-        requests: dict[int, tuple[Request, int]] = {}
-        for number, (texts, top_k) in enumerate(batch.inputs):
+        requests: dict[int, tuple[Request, Any]] = {}
+        for number, (texts, options) in enumerate(batch.inputs):
             try:
-                requests[number] = self.model.request(texts) if batch.kind == PREDICT else texts, top_k
+                requests[number] = self.model.request(texts) if batch.kind == PREDICT else texts, options
             except ValueError as error:
                 outcomes[number] = Outcome(REFUSED, _json(str(error)))
-        outcomes |= zip(requests, self._run(batch.kind, list(requests.values())), strict=True)
+        if batch.kind in (ADD, DELETE):  # each once: an attempt of several that fails is made again with each alone
+            outcomes |= {number: self._run(batch.kind, [request])[0] for number, request in requests.items()}
+        else:
+            outcomes |= zip(requests, self._run(batch.kind, list(requests.values())), strict=True)
         truncated, self.model.num_truncated = self.model.num_truncated, 0
         figures = Figures(self._tokens, self._padded_tokens, time.monotonic() - start, truncated)
         return figures, [outcomes[number] for number in range(len(batch.inputs))]
 
-    def _run(self, kind: str, requests: list[tuple[Request, int]]) -> list[Outcome]:
+    def _run(self, kind: str, requests: list[tuple[Request, Any]]) -> list[Outcome]:
         """Run the requests together. If that fails, run each alone, so that only the faulty request fails."""
         if not requests:
             return []
         try:
             results = self._results(kind, requests)
             return [
-                Outcome(DONE, _json(_best_candidates(result, top_k)), request in self._cut_requests)
-                for result, (request, top_k) in zip(results, requests, strict=True)
+                Outcome(DONE, _json(_best_candidates(result, options)), request in self._cut_requests)
+                for result, (request, options) in zip(results, requests, strict=True)
             ]
         except Late:
             return [Outcome(LATE)] * len(requests)
         except Exception as error:
             if len(requests) > 1:
                 return [self._run(kind, [request])[0] for request in requests]
-            if isinstance(error, UnreadableTextError):
+            if isinstance(error, UnreadableTextError) or (kind in INDEX_KINDS and isinstance(error, ValueError)):
                 return [Outcome(REFUSED, _json(str(error)))]
             logger.error("an input failed: %s: %s", type(error).__name__, error)
             text = f"the model failed at this input: {type(error).__name__}: {str(error)[:500]}"
             return [Outcome(FAILED, _json(text))]
 
-    def _results(self, kind: str, requests: list[tuple[Request, int]]) -> list[Result]:
+    def _results(self, kind: str, requests: list[tuple[Request, Any]]) -> list[Result]:
         texts = [request for request, _ in requests]
         if kind == PREDICT:
             self.model.top_k = max(top_k for _, top_k in requests)
             return self.model.run(texts)
+        if kind in INDEX_KINDS:
+            assert self.index is not None
+            return self.index.results(kind, requests)
         table = self.model.sequences([text for (text,) in texts], "")  # with their prefixes
         vectors = vector_results(self.model.vectors(table))
         return [{**vector, "tokens": tokens} for vector, tokens in zip(vectors, table.lengths().tolist(), strict=True)]
 
 
-def _best_candidates(result: Result, top_k: int) -> Result:
+def _best_candidates(result: Result, top_k: Any) -> Result:
     """The best `top_k` of the lists that have one for each candidate."""
     if "masks" in result:
         return {**result, "masks": [fills[:top_k] for fills in result["masks"]]}
@@ -138,13 +161,22 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-def main(connection: Connection, settings: ModelSettings) -> None:
+def _open_index(settings: ServerSettings, model: TrainedModel) -> ServedIndex | None:
+    """The index of --index with the reranker of the model, if there is one."""
+    if settings.index is None:
+        return None
+    reranker = find_reranker(settings.model, settings.reranker, device=settings.device)
+    return ServedIndex.of(settings.index, model, reranker)
+
+
+def main(connection: Connection, settings: ServerSettings) -> None:
     from bert.runtime.cpu_kernels import keep_few_kernels  # here: it loads Paddle, which the server does without
 
     keep_few_kernels()
     try:
-        server = ModelServer(load_from_settings(settings))
-        print(server.model.opened.describe(), file=sys.stderr, flush=True)  # the step in use, which may be an older one
+        model = load_from_settings(settings)
+        print(model.opened.describe(), file=sys.stderr, flush=True)  # the step in use, which may be an older one
+        server = ModelServer(model, _open_index(settings, model))
         server.warm_up()
     except (ValueError, OSError) as error:
         connection.send(str(error))

@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from bert.serving.batching import Batcher, LengthEstimate
-from bert.serving.messages import DONE, FAILED, LATE, LOST, Description, Figures, Outcome
+from bert.serving.messages import DONE, FAILED, INDEX_KINDS, LATE, LOST, REFUSED, Description, Figures, Outcome
 from bert.serving.settings import ServerSettings
 from bert.serving.worker import ModelWorker
 
@@ -89,33 +90,34 @@ class Service:
         return "the model process is started again" if self.worker.starts else "the model is being loaded"
 
     async def answer(
-        self, kind: str, inputs: Sequence[tuple[str, ...]], top_k: int, client: str, leaving: "asyncio.Task[None]"
+        self, kind: str, inputs: Sequence[tuple[str, ...]], options: Any, client: str, leaving: "asyncio.Task[None]"
     ) -> Response:
         """The answer to a request of the address `client`; `leaving` ends when the client goes away.
 
+        `options` are those of `Batch.inputs`.
         More inputs than --max-inputs, which /v1/embeddings takes, are answered in parts, one after the other.
         """
         outcomes: list[Outcome] = []
         for first in range(0, len(inputs), self.settings.max_inputs):
             part = inputs[first : first + self.settings.max_inputs]
-            found = await self._outcomes(kind, part, top_k, client, leaving)
+            found = await self._outcomes(kind, part, options, client, leaving)
             if isinstance(found, Response):
                 return found
             outcomes += found
             if any(outcome.status != DONE for outcome in found):
                 break
-        answer = _answer_of(outcomes, self.settings.timeout_seconds)
+        answer = _answer_of(outcomes, self.settings.timeout_seconds, kind in INDEX_KINDS)
         answer.headers[MODEL_HEADER] = self.fingerprint
         return answer
 
     async def _outcomes(
-        self, kind: str, inputs: Sequence[tuple[str, ...]], top_k: int, client: str, leaving: "asyncio.Task[None]"
+        self, kind: str, inputs: Sequence[tuple[str, ...]], options: Any, client: str, leaving: "asyncio.Task[None]"
     ) -> list[Outcome] | Response:
         """The outcomes of inputs that wait together, or the answer where they cannot wait or nobody waits for them."""
         assert self._batcher is not None
         seconds = self.settings.timeout_seconds
         deadline = time.monotonic() + seconds
-        items = [self._batcher.estimate.item(kind, texts, top_k, deadline) for texts in inputs]
+        items = [self._batcher.estimate.item(kind, texts, options, deadline) for texts in inputs]
         if retry_seconds := self._batcher.submit(items, client):
             detail = f"{len(self._batcher.waiting)} inputs wait for the model; try again in {retry_seconds} s"
             return problem(429, detail, retry_seconds)
@@ -136,15 +138,18 @@ class Service:
         await self.worker.stop()
 
 
-def _answer_of(outcomes: Sequence[Outcome], timeout_seconds: float) -> Response:
-    """The answer made of the outcomes of all inputs; the worst decides."""
+def _answer_of(outcomes: Sequence[Outcome], timeout_seconds: float, of_index: bool = False) -> Response:
+    """The answer made of the outcomes of all inputs, or of the only one of an index; the worst decides."""
     status = max(outcome.status for outcome in outcomes)
     if status == LOST:
         return not_ready("the model process ended; it is started again")
     if status == LATE:
         return problem(504, f"no answer within {timeout_seconds:g} s")
     texts = [(number, outcome.json) for number, outcome in enumerate(outcomes) if outcome.status == status]
-    if status == DONE:
+    if of_index and status in (DONE, REFUSED):
+        refused = b'{"detail":[{"type":"value_error","loc":["body"],"msg":%s}]}'
+        body = texts[0][1] if status == DONE else refused % texts[0][1]
+    elif status == DONE:
         truncated = sum(outcome.truncated for outcome in outcomes)
         body = b'{"results":[' + b",".join(text for _, text in texts) + b'],"truncated":%d}' % truncated
     elif status == FAILED:

@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bert import __version__
 from bert.serving import openai_form
 from bert.serving.connections import HEADER_BYTES
+from bert.serving.index_routes import INDEX_POSTS, add_index_routes
 from bert.serving.messages import DONE, ENCODE, PREDICT, Description
 from bert.serving.openai_form import EMBEDDINGS, MODELS
 from bert.serving.request_handling import (
@@ -41,8 +42,9 @@ from bert.serving.request_handling import (
 from bert.serving.schemas import Problem, embeddings_schema, request_schemas, text_fields
 
 _PAGE = Path(__file__).with_name("page")
-_PAGE_FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
+_PAGE_FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css", "/search.js": "search.js"}
 _ALWAYS = {"/health", "/ready", "/metrics", *_PAGE_FILES}  # answered without a model
+_QUESTIONS = (f"/{PREDICT}", f"/{ENCODE}", EMBEDDINGS, *INDEX_POSTS)  # whose bodies are JSON
 _PROBES = ("/health", "/ready")  # need no key
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     413: {"model": Problem, "description": "The body is too large"},
@@ -107,12 +109,7 @@ def _add_model_routes(app: FastAPI, service: Service, description: Description) 
             prefix = getattr(description.vectors, f"{getattr(body, 'input_type', '')}_prefix", "")
             given = [[getattr(values, field) for field in fields] for values in body.inputs]
             inputs = [tuple(prefix + text for text in texts if text is not None) for texts in given]
-            leaving = asyncio.create_task(_gone(request))
-            try:
-                client = request.client.host if request.client else ""
-                answer = await service.answer(kind, inputs, getattr(body, "top_k", description.top_k), client, leaving)
-            finally:
-                leaving.cancel()
+            answer = await _answered(service, request, kind, inputs, getattr(body, "top_k", description.top_k))
             if path != EMBEDDINGS or answer.status_code != DONE:
                 return answer
             content = openai_form.embeddings(json.loads(bytes(answer.body)), body, description.name)
@@ -142,7 +139,25 @@ def _add_model_routes(app: FastAPI, service: Service, description: Description) 
                 return problem(404, f"model={name} is not served here; it is {description.name}")
             return JSONResponse(entry)
 
+    if description.index:
+
+        async def ask(request: Request, kind: str, texts: tuple[str, ...], options: Any) -> Response:
+            return await _answered(service, request, kind, [texts], options)
+
+        add_index_routes(app, settings, ask, _PROBLEMS)
+
     app.openapi_schema = None  # made again at the next request for it
+
+
+async def _answered(
+    service: Service, request: Request, kind: str, inputs: Sequence[tuple[str, ...]], options: Any
+) -> Response:
+    """The answer to a request, unless its client goes away before."""
+    leaving = asyncio.create_task(_gone(request))
+    try:
+        return await service.answer(kind, inputs, options, request.client.host if request.client else "", leaving)
+    finally:
+        leaving.cancel()
 
 
 def _other_than_json(headers: Mapping[bytes, bytes]) -> str:
@@ -237,7 +252,7 @@ class Guard:
             refusal = problem(401, "the key of this server (BERT_API_KEY) is missing or wrong")
             refusal.headers["www-authenticate"] = "Basic realm=bert"  # browsers then ask for it
             return refusal
-        is_question = scope["method"] == "POST" and scope["path"] in (f"/{PREDICT}", f"/{ENCODE}", EMBEDDINGS)
+        is_question = scope["method"] == "POST" and scope["path"] in _QUESTIONS
         if is_question and (reason := _other_than_json(headers)):
             return problem(415, reason)
         return None

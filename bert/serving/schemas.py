@@ -113,7 +113,7 @@ def text_fields(description: Description, kind: str) -> dict[str, bool]:
 def request_schemas(description: Description, kind: str, limits: Limits) -> tuple[type[BaseModel], type[BaseModel]]:
     """The models of a request of POST /predict or /encode, and of its answer."""
     text = Annotated[
-        str, StringConstraints(strict=True, min_length=1, max_length=limits.max_characters), AfterValidator(_not_blank)
+        str, StringConstraints(strict=True, min_length=1, max_length=limits.max_characters), AfterValidator(not_blank)
     ]
     texts, name = text_fields(description, kind), kind.title()
     fields: dict[str, Any] = {field: (text, ...) if needed else (text | None, None) for field, needed in texts.items()}
@@ -166,7 +166,7 @@ def _with_text(given: Any, columns: tuple[str, ...]) -> Any:
     return {**{key: value for key, value in given.items() if key not in parts}, "text": value_of(given, columns[0])}
 
 
-def _not_blank(text: str) -> str:
+def not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("the text is empty")
     return text

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Self
 
 from pydantic import Field, field_validator, model_validator
@@ -17,7 +18,11 @@ _DESCRIPTION = (
     "together. There is no encryption: put a proxy that has it before the server, and leave --host as it is, unless "
     "all who can reach the port may use the model. With BERT_API_KEY in the environment, requests must have that key."
 )
-_EXAMPLES = ("results/classify-tickets", "results/quickstart --task masked-lm --port 8080 --max-inputs 16")
+_EXAMPLES = (
+    "results/classify-tickets",
+    "results/quickstart --task masked-lm --port 8080 --max-inputs 16",
+    "results/vectors-docs --index results/index-docs",
+)
 _ORIGIN = re.compile(r"[a-z][a-z+.-]*://[^/\sA-Z*?#]+")
 
 
@@ -76,12 +81,34 @@ class Limits(Settings):
         return self
 
 
-class ServerSettings(Address, ModelSettings, Limits):
+class IndexSettings(Settings):
+    """The index that is served beside the model."""
+
+    index: Path | None = Field(
+        None,
+        description="index to search and change, as python -m bert.indexing makes it; or a file or folder of texts, of "
+        "which results/index-NAME is made first, and used again while file and model are unchanged",
+    )
+    reranker: str | None = Field(
+        None,
+        description="folder of a reranker that sorts the first hits anew, or none (default: MODEL/reranker, if any)",
+    )
+
+    @field_validator("index")
+    @classmethod
+    def _exists(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.exists():
+            raise ValueError(f"--index {path} must be an existing index, file or folder; check the path")
+        return path
+
+
+class ServerSettings(Address, ModelSettings, Limits, IndexSettings):
     """All of them, flat as the flags are."""
 
 
 def parse_settings(argv: Sequence[str] | None) -> ServerSettings:
-    groups: dict[str, type[Settings]] = {"address": Address, "model": ModelSettings, "limits": Limits}
+    groups: dict[str, type[Settings]] = {"address": Address, "model": ModelSettings, "search": IndexSettings}
+    groups["limits"] = Limits
     parser = parser_of(ServerSettings, _DESCRIPTION, "bert.serving", groups, _EXAMPLES)
     settings = settings_from(ServerSettings, parser, argv)
     key = os.environ.get("BERT_API_KEY", "key").strip()

@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from bert.exit_codes import Failure
-from bert.inference.settings import ModelSettings
 from bert.parent_death import end_with
 from bert.serving.messages import Batch, Description, Figures, Outcome
+from bert.serving.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
 _GRACE_SECONDS = 10.0  # beyond the deadline, for one run of the network; after that the process is taken to hang
@@ -29,7 +29,7 @@ class WorkerLost(Exception):
     """The model process ended or hung while it had a batch."""
 
 
-def run_child(connection: Connection, settings: ModelSettings, parent: int) -> None:
+def run_child(connection: Connection, settings: ServerSettings, parent: int) -> None:
     """The child from its start."""
     end_with(parent)
     os.setsid()  # Ctrl-C is for the server, which lets the model finish
@@ -45,7 +45,7 @@ class ModelWorker:
         on_start: called with the description each time the model is ready.
     """
 
-    def __init__(self, settings: ModelSettings, on_start: Callable[[Description], None]) -> None:
+    def __init__(self, settings: ServerSettings, on_start: Callable[[Description], None]) -> None:
         self._settings, self._on_start = settings, on_start
         self._ready = asyncio.Event()
         self._is_stopping = False

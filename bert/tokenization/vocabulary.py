@@ -19,8 +19,8 @@ _WHITE_SPACE = re.compile(r"[ \t\n\r]")
 class Vocabulary:
     """Tokens of a vocab.txt, checked on construction; a token's id is its line number minus one.
 
-    `stated`: what the tokenizer.json says that it was read from. `bert.tokenization.library` has the one of any other
-    tokenizer.
+    `stated`: what the tokenizer.json says that it was read from. `bert.tokenization.library` has the vocabulary of any
+    other tokenizer.
     """
 
     tokens: tuple[str, ...]

@@ -8,6 +8,7 @@ mined.json        what was mined and how, once both are there
 """
 
 import json
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from pydantic import BaseModel
 from bert.arrays.vectors import unit
 from bert.checkpoints.chosen_weights import chosen_weights
 from bert.config.setting_errors import usage_errors
-from bert.exit_codes import OK
+from bert.exit_codes import INTERRUPTED, OK
 from bert.files import json_of, write_atomically
 from bert.help_parser import HelpParser, wrapped
 from bert.inference.heads import SentenceEncoder, load_model
@@ -68,9 +69,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--run", type=Path, required=True, metavar="FILE", help="what to mine, as run_vectors.sh writes"
     )
     file = parser.parse_args(argv).run
+    signal.signal(signal.SIGTERM, _stop)  # Paddle's own handler prints a stack
     with usage_errors():
         run(MiningRequest.model_validate(json_of(file.read_bytes())), file.parent)
     return OK
+
+
+def _stop(number: int, frame: Any) -> None:
+    raise SystemExit(INTERRUPTED)
 
 
 def run(request: MiningRequest, folder: Path) -> None:
@@ -172,8 +178,8 @@ def lines_of(counts: dict[str, Any], pairs: "pd.DataFrame", mined: MinedNegative
     for query, passage, negatives in zip(pairs["query"], pairs.passage, mined.negatives, strict=True):
         if negatives:
             yield f"for example, query: {_shown(query)}"
-            yield f"  right passage: {_shown(passage)}"
-            yield f"  mined negative: {_shown(negatives[0])}"
+            yield f"right passage: {_shown(passage)}"
+            yield f"mined negative: {_shown(negatives[0])}"
             return
 
 

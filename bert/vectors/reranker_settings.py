@@ -12,8 +12,8 @@ from bert.finetuning.config import SMALL, FineTuningConfig, TaskDataSettings, im
 from bert.finetuning.inquiries import inquiries
 
 # With --hours the time decides the end, and evaluations, of many sequences, wait for it.
-TIMED = {"lr_schedule": "wsd", "epochs": 100.0, "eval_freq": 1_000_000}
-MOST_QUERIES = 300  # held out, that are measured on
+TIMED = {"lr_schedule": "wsd", "epochs": 20.0, "warmup_proportion": 0.01, "eval_freq": 1_000_000}
+MOST_QUERIES = 500  # held out, that are measured on
 _USUAL = {"batch_size": 8, "epochs": 2.0, "warmup_proportion": 0.1}
 
 

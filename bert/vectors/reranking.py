@@ -11,6 +11,7 @@ from bert.arrays.ragged import offsets_of
 from bert.conversion.usage import RerankingForm, Usage
 from bert.files import json_of
 from bert.finetuning.loader import FeatureTable, FineTuningLoader
+from bert.finetuning.model_files import usage_of_the_weights
 from bert.finetuning.run import RunnableTask
 from bert.finetuning.task import Features, Outputs, Part
 from bert.labels.features import pair_lengths, sentence_features
@@ -131,6 +132,8 @@ class RerankingTask(RunnableTask):
         if run.do_train:
             self.training_file = Path(str(data.train_file))
             self.training = read_mined_pairs(self.training_file, self.notes)
+        elif (form := usage_of_the_weights(config.initialization).reranking) is not None:
+            self._form = form
         if run.do_eval:
             self.evaluated = [Part("held_out", Path(str(data.eval_file)))]
 
@@ -193,34 +196,30 @@ class RerankingTask(RunnableTask):
     def learn_to_decode(self, features: Features, outputs: Outputs) -> None:
         """Fit the weight of the scores; it is 0 unless they help, beyond the margin, queries that fitted no weight."""
         examples, scores = features.examples, self.decode(features, outputs)
-        lists = (examples.scores, scores, examples.relevant, ~examples.is_candidate)
-        weighted, first = _metrics(cross_fitted(*lists), examples), _metrics(examples.scores, examples)
+        first, weighted = _metrics(examples.scores, examples), _weighted(scores, examples)
         gain, margin = gap_and_margin(weighted, first, len(examples))
-        self._form = replace(self._form, weight=fitted_weight(*lists) if gain > margin else 0.0)
+        weight = fitted_weight(examples.scores, scores, examples.relevant, ~examples.is_candidate)
+        self._form = replace(self._form, weight=weight if gain > margin else 0.0)
 
     def score(self, part: Part, features: Features, predictions: np.ndarray) -> dict[str, float]:
+        """Figures of the order by weighted scores, each query with the weight that the other half has fitted."""
         examples = features.examples
-        padding = ~examples.is_candidate
-        weighted = cross_fitted(examples.scores, predictions, examples.relevant, padding)
-        orders = {"": weighted, "reranker_alone_": predictions, "first_stage_": examples.scores}
-        figures, every = dict[str, float](), np.arange(len(examples))
-        for name, scores in orders.items():
-            values = _metrics(scores, examples)(every)
-            figures |= {f"eval_{name}{metric}": value for metric, value in values.items()}
-        return figures
+        return _figures("eval", _weighted(predictions, examples), len(examples))
 
     def baseline(self, features: Features, predictions: np.ndarray) -> dict[str, Any]:
-        """The weighted order and the reranker alone beside the first stage, with a sentence which to use."""
-        examples, padding = features.examples, ~features.examples.is_candidate
-        first = _metrics(examples.scores, examples)
-        weighted = _metrics(cross_fitted(examples.scores, predictions, examples.relevant, padding), examples)
-        number, depth, weight = len(examples), examples.scores.shape[1], self._form.weight
+        """Figures of the first stage and of the reranker alone, and a sentence which order to use."""
+        examples, number = features.examples, len(features.examples)
+        first, weighted = _metrics(examples.scores, examples), _weighted(predictions, examples)
         name, model = "the order of the first stage", "The reranked order"
         sentence = verdict(name, weighted, first, number, unit="queries", remedy=_REMEDY, model=model)
-        use = f"The first {depth} hits are sorted with a weight of {weight:g} for the reranker."
-        if weight == 0:
+        if self._form.weight > 0:
+            depth = self._form.depth
+            use = f"The first {depth} hits are sorted with a weight of {self._form.weight:g} for the reranker."
+        else:
             use = "Do not use the reranker: its weight is 0, so the order of the first stage is kept."
-        return {"eval_reranker_weight": weight, "verdict": f"{sentence} {use}"}
+        figures = _figures("eval_first_stage", first, number)
+        figures |= _figures("eval_reranker_alone", _metrics(predictions, examples), number)
+        return {**figures, "eval_reranker_weight": self._form.weight, "verdict": f"{sentence} {use}"}
 
     def render(self, part: Part, features: Features, predictions: np.ndarray) -> Sequence[bytes]:
         return ()
@@ -230,6 +229,15 @@ def _metrics(scores: np.ndarray, examples: CandidateLists) -> Metrics:
     """Mean recall@10 and MRR@10 of some queries, whose candidates are sorted by `scores` [queries, depth]."""
     values = found(scores, examples.relevant, ~examples.is_candidate)
     return lambda rows: {name: float(values[name][rows].mean()) for name in ("recall_at_10", "mrr_at_10")}
+
+
+def _weighted(scores: np.ndarray, examples: CandidateLists) -> Metrics:
+    """The metrics of the order by cross-fitted weighted scores."""
+    return _metrics(cross_fitted(examples.scores, scores, examples.relevant, ~examples.is_candidate), examples)
+
+
+def _figures(prefix: str, metrics: Metrics, number: int) -> dict[str, float]:
+    return {f"{prefix}_{name}": value for name, value in metrics(np.arange(number)).items()}
 
 
 def read_mined_pairs(path: Path, notes: list[str]) -> MinedPairs:

@@ -69,7 +69,7 @@ def test_the_hours_bound_how_many_held_out_queries_are_measured(weights, tmp_pat
         (folder / "summary.json").write_text(json.dumps({"inference_sequences_per_second": rate}))
         assert step.launch(step.config, execution) == 0
     # 5% of 360 s are 18 s, in which 222 texts a second are 1,998 pairs of twice the length: 99 queries of 20.
-    assert [config.data.most_queries for config in launched] == [300, 50, 99, 300]
+    assert [config.data.most_queries for config in launched] == [500, 50, 99, 500]
 
 
 @pytest.mark.long

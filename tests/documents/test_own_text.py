@@ -1,4 +1,4 @@
-"""A folder of one's own text: shards by hand, a model in one command, vectors and search."""
+"""Documented commands for the user's text: shards by hand, a model in one command, vectors and search."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from bert.files import checksum_of
 from tests.documents.document import command, output_of, try_suggestions
 from tests.documents.made_data import stories
 from tests.newcomer.folders import odd_files
-from tests.support.shell import interrupted, kill_all, started
+from tests.support.shell import interrupted, kill_all, read_until, run, started
 from tests.support.warm_python import COLD
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("own text")]
@@ -115,14 +115,40 @@ def test_training_from_given_weights_and_other_networks_are_planned(clone, text,
     output_of(modern + " --dry-run", clone, "ModernBERT")
 
 
-def test_documents_are_made_searchable(clone, text, quickstart):
+@pytest.fixture(scope="module")
+def vectors(clone, text, quickstart) -> None:
+    """results/vectors-raw."""
     line = command("bash scripts/run_vectors.sh --text").replace("--hours 0.2", "--epochs 1")
     output_of(line, clone, "BM25", "recall", timeout=900)
+
+
+def test_documents_are_made_searchable(clone, vectors):
     output_of(command(".venv/bin/python run_export.py --model results/vectors-raw"), clone, "changes:")
     assert (clone / "results/sentences/modules.json").is_file()
     output_of(command(".venv/bin/python run_predict.py results/vectors-raw docs/howto/data.md --encode"), clone)
     output_of(command(".venv/bin/python run_predict.py results/vectors-raw --nearest"), clone)
     output_of(command(".venv/bin/python -m bert.reporting results/vectors-raw"), clone)
+
+
+def test_an_index_of_documents_is_kept_searched_and_served(clone, vectors):
+    output_of(command(".venv/bin/python -m bert.indexing results/vectors-raw mine/raw"), clone, "passages added")
+    asked = command(".venv/bin/python -m bert.indexing results/vectors-raw --index results/index-raw")
+    assert len(output_of(asked, clone).splitlines()) >= 2
+    line = command(".venv/bin/python -m bert.serving results/vectors-raw").replace("--port 8001", "--port 0")
+    with started(line, clone, **COLD) as server:
+        url = re.search(r"http://(\S+:\d+)", read_until(server, " is ready: "))[1]
+
+        def typed(line: str) -> dict:
+            done = run(line.replace("localhost:8001", url), clone)
+            assert done.returncode == 0, done
+            return json.loads(done.stdout)
+
+        found = typed(command("curl -s localhost:8001/search"))["hits"]
+        assert len(found) == 3 and all(hit["source"].startswith("raw/") and hit["sentence"]["text"] for hit in found)
+        before = typed(command("curl -s localhost:8001/index"))
+        assert typed(command("curl -s localhost:8001/index/add"))["ids"] == ["a-1"]
+        assert typed("curl -s localhost:8001/index")["passages"] == before["passages"] + 1
+        assert typed(command("curl -s localhost:8001/index/delete"))["deleted"] == 1
 
 
 def test_what_the_outputs_suggest_runs(clone, learned):

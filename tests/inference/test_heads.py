@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,15 +12,17 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from bert.arrays.vectors import unit
-from bert.conversion.usage import Usage, VectorForm
+from bert.conversion.usage import RerankingForm, Usage, VectorForm
 from bert.conversion.vocabularies import Tokens
 from bert.finetuning.squad.predictions import AnswerCandidate
 from bert.inference.heads import AnsweredQuestion, Classifier, MaskFiller, QuestionAnswerer, SentenceEncoder, Tagger
 from bert.inference.model_folder import OpenedModel
-from bert.inference.nearest import NearestSentences
+from bert.inference.nearest import NearestSentences, ranking_of
+from bert.inference.reranked import Reranker
 from bert.tokenization.normalization import UNCASED
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from data.text.encodings import Decoding
+from tests.references.search import hybrid_scores, lucene_scores, words_of
 
 WORDS = [f"w{number}" for number in range(20)]
 VOCABULARY = Vocabulary((*SPECIAL_TOKENS, *WORDS, "##ing", ".", "-"))
@@ -403,3 +406,68 @@ def test_the_nearest_are_those_of_a_search_through_all_whatever_the_blocks(form,
     Model.top_k = 20
     assert len(nearest.run([("x",)])[0]["nearest"]) == 7
     assert json.dumps(nearest.run([("b",)]))
+
+
+RANKED = ["open the lock", "the tree", "", "a lock", "open the lock", "read the tree", "a door"]
+
+
+@pytest.mark.parametrize("weight", [None, 0.0, 0.3, 1.0])
+def test_texts_are_ranked_by_words_or_by_the_weighted_sum_of_both(weight):
+    """Beside plain Python: each different text once; a text that shares no word is not found by words."""
+    rng = np.random.RandomState(3)
+    vectors = unit(rng.randn(len(RANKED), 4)).astype("float32")
+    of_query = {text: unit(rng.randn(4)).astype("float32") for text in ("lock the tree", "a lock", "zzz")}
+    usage = Usage(vectors=VectorForm(hybrid_weight=weight))
+    encode = lambda texts, kind: np.stack([of_query[text] for text in texts])  # noqa: E731
+    model = SimpleNamespace(top_k=3, opened=opened("encoder", None, usage), encode=encode)
+    known, share = [0, 1, 3, 5, 6], 0.75 if weight is None else weight
+    texts = [RANKED[place] for place in known]
+    words = lucene_scores([*map(words_of, of_query)], [*map(words_of, texts)])
+    cosines = [[float(vector @ vectors[place]) for place in known] for vector in of_query.values()]
+    nothing = [[False] * len(known)] * len(of_query)
+    sums = hybrid_scores(words, cosines, [share] * len(of_query), nothing)
+    for ranking, scores in (("words", words), ("hybrid", sums)):
+        search = NearestSentences(model, RANKED, None if ranking == "words" else vectors, (2, 2), ranking)
+        assert search.describe().startswith("ranked by ")
+        results = search.run([(query,) for query in of_query])
+        for query, row, similarities, result in zip(of_query, scores, cosines, results, strict=True):
+            places = sorted(range(len(known)), key=lambda place: -row[place])
+            places = [place for place in places if texts[place] != query]
+            if ranking == "words":
+                places = [place for place in places if row[place] > 0]
+            wanted = [{"text": texts[place], "score": pytest.approx(row[place], abs=1e-3)} for place in places[:3]]
+            if ranking == "hybrid":
+                for each, place in zip(wanted, places, strict=False):
+                    each["similarity"] = pytest.approx(similarities[place], abs=1e-3)
+            assert result == {"nearest": wanted}
+
+
+def test_a_reranker_sorts_the_first_hits_and_leaves_the_rest():
+    """Of the hits within its depth the reranker's best comes first; the query itself is no hit."""
+    vectors = unit(np.array([[1, 0.1 * place] for place in range(8)])).astype("float32")
+    texts, asked = [f"text {place}" for place in range(8)], []
+
+    def rank_scores(query, passages):
+        asked.append((query, list(passages)))
+        return np.array([float(text[-1]) for text in passages], np.float32)
+
+    usage = Usage(reranking=RerankingForm(1.0, 3))
+    reranker = Reranker(SimpleNamespace(opened=SimpleNamespace(usage=usage), rank_scores=rank_scores))
+    encoder = opened("encoder", None, Usage(vectors=VectorForm()))
+    model = SimpleNamespace(top_k=4, opened=encoder, encode=lambda texts, kind: vectors[:1])
+    search = NearestSentences(model, texts, vectors, reranker=reranker)
+    (result,) = search.run([("text 0",)])
+    assert [near["text"] for near in result["nearest"]] == ["text 3", "text 2", "text 1", "text 4"]
+    assert asked == [("text 0", ["text 1", "text 2", "text 3"])]
+    assert search.describe() == "ranked by vectors; the first 3 are sorted by a reranker"
+    (alone,) = NearestSentences(model, ["text 0", "text 0"], vectors[:2], reranker=reranker).run([("text 0",)])
+    assert alone == {"nearest": []}
+
+
+def test_a_search_is_hybrid_if_the_vectors_were_trained_for_it():
+    trained = SimpleNamespace(opened=opened("encoder", None, Usage(vectors=VectorForm())))
+    plain = SimpleNamespace(opened=opened("encoder", None, Usage()))
+    assert [ranking_of(trained, each) for each in (None, "vectors", "words")] == ["hybrid", "vectors", "words"]
+    assert [ranking_of(plain, each) for each in (None, "vectors", "words")] == ["vectors", "vectors", "words"]
+    with pytest.raises(ValueError, match="--ranking hybrid needs vectors that were trained for search, and those of"):
+        ranking_of(plain, "hybrid")

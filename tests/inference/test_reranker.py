@@ -1,6 +1,7 @@
 """A reranker scores passages for a query, in every format, and as sentence-transformers does."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from bert.api import rerank
 from bert.conversion.task_file import read_usage
 from bert.conversion.usage import RerankingForm, Usage
 from bert.inference.heads import load_model
+from bert.inference.reranked import find_reranker
 from tests.conversion.recorded_outputs import GOLDEN
 from tests.conversion.test_parity import our_outputs
 from tests.inference import models
@@ -52,10 +54,34 @@ def test_the_python_function_lists_the_passages_best_first(reranker):
     assert [each["score"] for each in found] == pytest.approx(np.sort(scores)[::-1].tolist(), abs=1e-6)
 
 
+def test_the_first_hits_are_sorted_by_the_weighted_scores(reranker, tmp_path):
+    scores = np.array([3.0, 2.0, 1.0, 0.5], "float32")
+    own = load_model(reranker).rank_scores(QUERY, PASSAGES)
+    both = sum(share * (each - each.mean()) / each.std() for share, each in ((0.65, own), (0.35, scores)))
+    (run := tmp_path / "run").mkdir()
+    assert find_reranker(run) is None, "an output folder without one"
+    shutil.copytree(reranker, run / "reranker")
+    assert find_reranker(run).order(QUERY, PASSAGES, scores).tolist() == np.argsort(-both).tolist()
+    assert find_reranker(run / "bert/vectors/7") is None and find_reranker(run / "bert/vectors") is None
+    (run / "reranker/reranker.yaml").touch()  # as a training leaves it
+    assert find_reranker(run / "bert/vectors/7").form == find_reranker(run / "bert/vectors").form == FORM
+    assert find_reranker(tmp_path, reranker).form == FORM and find_reranker(run, "none") is None
+    task = json.loads((run / "reranker/task.json").read_text())
+    for form, places in (
+        ({"weight": 1.0, "depth": 2}, [*np.argsort(-own[:2]), 2, 3]),
+        ({"weight": 0.0, "depth": 2}, None),
+    ):
+        (run / "reranker/task.json").write_text(json.dumps({**task, "reranking": form}))
+        found = find_reranker(run)
+        assert places is None if found is None else found.order(QUERY, PASSAGES, scores).tolist() == places
+
+
 @pytest.mark.parametrize("task", ["sequence-classification", "encoder"])
 def test_another_model_is_no_reranker(folders, task):
     with pytest.raises(ValueError, match="is no reranker, which gives one number for a query and a passage; train one"):
         load_model(folders[task]).rank_scores(QUERY, PASSAGES)
+    with pytest.raises(ValueError, match="is no reranker"):
+        find_reranker("a", folders[task])
     with pytest.raises(ValueError, match="text 1, counted from 0: the text is empty"):
         rerank(folders[task], QUERY, ["word1", " "])
 

@@ -155,10 +155,27 @@ def test_vectors_on_the_disk_are_searched(models, tmp_path, capsys):
     cosines = encoder.encode(texts) @ encoder.encode([texts[3]], "query")[0]
     best = sorted(zip(cosines.tolist(), texts, strict=True), reverse=True)[:4]
     for file in ("out.npy", "in.txt"):
-        predict(models / "mean", "--nearest", texts[3], "--in", tmp_path / file, "--top-k", 4)
+        predict(models / "mean", "--nearest", texts[3], "--in", tmp_path / file, "--top-k", 4, "--ranking", "vectors")
         found = json.loads(capsys.readouterr().out)["nearest"]
         assert [near["similarity"] for near in found] == pytest.approx([cosine for cosine, _ in best], abs=1e-3)
         assert len({near["text"] for near in found}) == 4 and {near["text"] for near in found} <= set(texts)
+
+
+def test_the_ranking_of_a_model_that_was_trained_for_search_is_hybrid(models, tmp_path, capsys):
+    """Without a weight of its own it has the usual one; words alone need no vectors."""
+    texts = [f"word{number % 20} word{number // 20} word{number % 7}" for number in range(40)]
+    (tmp_path / "in.txt").write_text("\n".join(texts) + "\n")
+    search = (models / "mean", "--nearest", "word4 word18", "--in", tmp_path / "in.txt")
+    predict(*search)
+    output = capsys.readouterr()
+    assert "ranked by 75% vectors and 25% BM25 (the usual shares; a training fits its own)" in output.err
+    found = json.loads(output.out)["nearest"]
+    assert [sorted(near) for near in found] == [["score", "similarity", "text"]] * 5
+    predict(*search, "--ranking", "words")
+    output = capsys.readouterr()
+    by_words = json.loads(output.out)["nearest"]
+    assert "ranked by BM25" in output.err and [near["text"] for near in by_words][0] == "word18 word0 word4"
+    assert all("word4" in near["text"].split() or "word18" in near["text"].split() for near in by_words)
 
 
 def test_vectors_of_other_models_and_texts_are_not_searched(models, tmp_path):

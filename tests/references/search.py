@@ -5,9 +5,19 @@ from collections import Counter
 
 
 def words_of(text: str) -> list[str]:
-    """Lower-case words of letters and digits; each character of Chinese and Japanese is one."""
+    """Lower-case words of letters and digits, each character of Chinese and Japanese; a joined_name, then its parts."""
+    words = list[str]()
+    for word in text.lower().split():
+        parts = [part for piece in word.split("_") for part in _words_without_joins(piece)]
+        if "_" in word and len(parts) > 1:
+            words.append(word)
+        words += parts
+    return words
+
+
+def _words_without_joins(text: str) -> list[str]:
     words, word = list[str](), ""
-    for letter in f"{text.lower()} ":
+    for letter in f"{text} ":
         is_cjk = any(first <= letter <= last for first, last in ("\u3040\u30ff", "\u3400\u9fff", "\uf900\ufaff"))
         if word and (is_cjk or not letter.isalnum()):
             words.append(word)
@@ -20,7 +30,7 @@ def words_of(text: str) -> list[str]:
 
 
 def lucene_scores(queries: list[list[str]], passages: list[list[str]]) -> list[list[float]]:
-    """BM25 as Lucene has it, k1 = 1.5 and b = 0.75; a passage without a word counts as one word long."""
+    """BM25 as Lucene has it, k1 = 0.9 and b = 0.4; a passage without a word counts as one word long."""
     lengths = [max(1, len(words)) for words in passages]
     mean = sum(lengths) / len(lengths)
     having = Counter(word for words in passages for word in set(words))
@@ -31,7 +41,7 @@ def lucene_scores(queries: list[list[str]], passages: list[list[str]]) -> list[l
             counts, score = Counter(words), 0.0
             for word in query:
                 rarity = math.log(1 + (len(passages) - having[word] + 0.5) / (having[word] + 0.5))
-                score += rarity * counts[word] / (counts[word] + 1.5 * (1 - 0.75 + 0.75 * length / mean))
+                score += rarity * counts[word] / (counts[word] + 0.9 * (1 - 0.4 + 0.4 * length / mean))
             row.append(score)
         scores.append(row)
     return scores

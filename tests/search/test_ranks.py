@@ -139,6 +139,19 @@ def test_the_sentence_with_the_rarest_words_of_the_query_is_shown(tmp_path):
     assert result["text"] == text and result["score"] == round(found[0].score, 4)
 
 
+def test_a_row_of_a_table_or_list_is_shown_alone(tmp_path):
+    table = "| to do | how |\n|---|---|\n| ask for a key | set it |\n| send the key | a header |"
+    text = f"{table}\n\nA line\nthat is wrapped."
+    index = make(tmp_path / "index", Change([Passage("0", text)], vectors(1)))
+
+    def sentence_for(query):
+        (found,) = ranks(index.snapshot, [Query(query, ranking="words")], None, None)
+        return hits(index.snapshot, query, found, "en")[0].to_result()["sentence"]["text"]
+
+    assert sentence_for("send key") == "| send the key | a header |"
+    assert sentence_for("wrapped") == "A line\nthat is wrapped."
+
+
 def test_an_index_without_passages_answers_with_nothing(tmp_path):
     empty = make(tmp_path / "index")
     assert ranks(empty.snapshot, [Query("word1"), Query("a", ranking="words")], units(vectors(2)), None) == [[], []]

@@ -7,9 +7,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from bert.search.words import WordIndex
+from bert.search.words import words_of as words_of_ours
 from tests.references.search import lucene_scores, words_of
 
-WORDS = ["Lock", "lock", "tree", "TREE", "Ärger", "ärger", "x7", "!?", "木", "東京", "カナ"]
+WORDS = ["Lock", "lock", "tree", "TREE", "Ärger", "ärger", "x7", "map_sg", "_x7", "!?", "木", "東京", "カナ"]
 TEXTS = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
 FEW = settings(max_examples=50, deadline=None, derandomize=True, phases=[Phase.generate])  # all are small already
 
@@ -32,7 +33,7 @@ def test_bm25_is_that_of_bm25s_on_words_that_were_split_by_hand():
         ["the", "lock", "the", "door"],
         ["किताब", "schöne"],
     ]
-    index = bm25s.BM25()
+    index = bm25s.BM25(k1=0.9, b=0.4)
     index.index(by_hand, show_progress=False)
     queries = [("THE Lock?", ["the", "lock"]), ("京 tower", ["京", "tower"]), ("Door", ["door"])]
     # Vowel signs and viramas are no ends of words, and a query in NFD finds what is written in NFC.
@@ -51,3 +52,16 @@ def test_a_text_without_a_word_shares_none():
 def test_nothing_to_search_among_is_refused():
     with pytest.raises(ValueError, match="no passage to search among; name at least one text"):
         WordIndex([])
+
+
+def test_a_joined_name_is_found_whole_and_by_its_parts():
+    assert words_of_ours("The dma_map_sg() of __init__, a_") == [
+        "the",
+        "dma_map_sg",
+        "dma",
+        "map",
+        "sg",
+        "of",
+        "init",
+        "a",
+    ]

@@ -13,19 +13,19 @@ import time
 
 from bert.conversion.usage import VectorForm
 from bert.parent_death import end_with
-from bert.serving.messages import DONE, FAILED, REFUSED, Description, Figures, Outcome
+from bert.serving.messages import ADD, DELETE, DONE, FAILED, INDEX_KINDS, REFUSED, SEARCH, Description, Figures, Outcome
 
 LABELS = {"sequence-classification": ("good", "bad"), "token-classification": ("O", "B-PER", "B-LOC")}
 
 
-def description(task: str) -> Description:
+def description(task: str, index: str = "") -> Description:
     num_texts = (2,) if task == "question-answering" else (1,)
     several, task = task == "several-labels", task.replace("several-labels", "sequence-classification")
     summary = f"a fake for {task}"
     labels = LABELS.get(task)
     form = VectorForm(query_prefix="query: ", dimensions=(1,))
     fixed = (128, 3, True, "0", "f", ("note",), several, 2, form)
-    return Description("fake", task, summary, labels, False, num_texts, *fixed)
+    return Description("fake", task, summary, labels, False, num_texts, *fixed, index)
 
 
 def result(task: str, kind: str, texts: tuple[str, ...], top_k: int) -> dict:
@@ -53,7 +53,22 @@ def result(task: str, kind: str, texts: tuple[str, ...], top_k: int) -> dict:
     return {"filled": text.replace(" [MASK]", "ing"), "masks": [fills for _ in range(text.count("[MASK]"))]}
 
 
-def outcome(task: str, kind: str, texts: tuple[str, ...], top_k: int) -> Outcome:
+def index_result(kind: str, texts: tuple[str, ...], options) -> dict:
+    """Of a search its options as the text of a hit."""
+    if kind == SEARCH:
+        text = json.dumps(options)
+        hit = {"id": "a", "part": 0, "source": "", "line": None, "score": 1.0, "text": text, "columns": {}}
+        return {"hits": [hit | {"sentence": {"text": text, "start": 0, "end": len(text)}}], "generation": 1}
+    if kind == ADD:
+        return {"ids": [one or "new" for one in options.ids], "replaced": 0, "generation": 2}
+    if kind == DELETE:
+        return {"deleted": len(texts), "generation": 3}
+    return {"passages": 0, "bytes": 0, "generation": 3, "columns": [], "files": 0, "model": "fake"}
+
+
+def outcome(task: str, kind: str, texts: tuple[str, ...], top_k) -> Outcome:
+    if kind in INDEX_KINDS and texts[-1:] != ("fail",) and texts[-1:] != ("refuse",):
+        return Outcome(DONE, json.dumps(index_result(kind, texts, top_k)).encode())
     if texts[-1] == "refuse":
         return Outcome(REFUSED, b'"no [MASK] in the text"')
     if texts[-1] == "fail":
@@ -78,9 +93,9 @@ def main(connection, settings) -> None:
     if mode.startswith("/"):
         open(mode, "w").close()  # the next start dies
     time.sleep(float(mode or 0) if not mode.startswith("/") else 0)
-    connection.send(description(settings.model))
+    connection.send(description(settings.model, str(settings.index or "")))
     while (batch := connection.recv()) is not None:
-        texts = [given[-1] for given, _ in batch.inputs]
+        texts = [given[-1] if given else "" for given, _ in batch.inputs]
         with open(os.environ.get("FAKE_BATCHES", os.devnull), "a") as file:
             file.write(json.dumps([batch.kind, batch.rows, texts]) + "\n")
         if "die" in texts:

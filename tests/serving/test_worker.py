@@ -6,9 +6,9 @@ import time
 import pytest
 
 from bert.exit_codes import Failure
-from bert.inference.settings import ModelSettings
 from bert.serving import worker as module
 from bert.serving.messages import DONE, PREDICT, Batch, Outcome
+from bert.serving.settings import ServerSettings
 from bert.serving.worker import ModelWorker, WorkerLost
 from tests.serving import fake_model
 
@@ -22,7 +22,7 @@ def running(test) -> None:
     """Run `test(worker, task)` beside the supervisor."""
 
     async def run() -> None:
-        worker = ModelWorker(ModelSettings(model="encoder"), lambda description: None)
+        worker = ModelWorker(ServerSettings(model="encoder"), lambda description: None)
         task = asyncio.create_task(worker.keep_running())
         try:
             await test(worker, task)

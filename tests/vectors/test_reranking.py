@@ -172,8 +172,9 @@ def test_the_order_is_measured_alone_and_weighted_with_the_first_stage(tmp_path)
     assert decoded.tolist() == [[0, 1, 0.5], [1, 0, 0], [7, 0, 0]]
     task.learn_to_decode(features, {"logits": logits})
     figures = task.score(part, features, decoded)
-    assert figures["eval_first_stage_mrr_at_10"] == pytest.approx((1 / 2 + 1) / 3)
-    assert figures["eval_reranker_alone_mrr_at_10"] == pytest.approx((1 + 1) / 3)
+    beside = task.baseline(features, decoded)
+    assert beside["eval_first_stage_mrr_at_10"] == pytest.approx((1 / 2 + 1) / 3)
+    assert beside["eval_reranker_alone_mrr_at_10"] == pytest.approx((1 + 1) / 3)
     # Of each half the other half's weight, 0.5, puts `a` before `b`: (0 + 1.22) / 2 against (1.22 - 1.22) / 2.
     assert figures["eval_mrr_at_10"] == pytest.approx((1 + 1) / 3)
     assert task.usage().reranking == RerankingForm(0.0, 3), "three queries do not decide"

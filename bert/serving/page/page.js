@@ -102,6 +102,20 @@ function address(path) {
   return new URL(path, location.origin + location.pathname);
 }
 
+function showProblem(error) {
+  byId("problem").textContent = error.message;
+  byId("problem").hidden = false;
+}
+
+// The JSON that an address answers; with a body it is a POST.
+async function asked(path, body) {
+  const post = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
+  const answer = await fetch(address(path), body ? post : {});
+  const content = await answer.json();
+  if (!answer.ok) throw new Error(problemOf(answer.status, content));
+  return content;
+}
+
 async function send(event) {
   if (event) event.preventDefault();
   const input = {};
@@ -113,20 +127,13 @@ async function send(event) {
   byId("problem").hidden = true;
   const start = performance.now();
   try {
-    const answer = await fetch(address("predict"), {
-      method: "POST",
-      headers: { "content-type": "application/json" },
-      body: JSON.stringify({ inputs: [input] }),
-    });
-    const body = await answer.json();
-    if (!answer.ok) throw new Error(problemOf(answer.status, body));
+    const body = await asked("predict", { inputs: [input] });
     byId("result").replaceChildren(...SHOW[model.task](body.results[0], input));
     byId("result").hidden = false;
     byId("time").textContent = `${Math.round(performance.now() - start)} ms`;
   } catch (error) {
     byId("result").hidden = true;
-    byId("problem").textContent = error.message;
-    byId("problem").hidden = false;
+    showProblem(error);
   } finally {
     button.disabled = false;
   }
@@ -157,13 +164,11 @@ async function start() {
   byId("name").textContent = model.name;
   byId("summary").textContent = model.summary + (model.labels ? `: ${model.labels.slice(0, SHOWN_CLASSES).join(", ")}` : "");
   showForm();
+  if (model.index) await showSearch();
 }
 
 function begin() {
-  start().catch((error) => {
-    byId("problem").textContent = error.message;
-    byId("problem").hidden = false;
-  });
+  start().catch(showProblem);
 }
 
 begin();

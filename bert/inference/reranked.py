@@ -1,0 +1,69 @@
+"""The reranker of a search: it sorts the first hits anew, by its scores together with those of the first stage."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert.conversion.usage import RerankingForm
+from bert.inference.heads import load_model
+from bert.inference.trained_model import TrainedModel
+from bert.search.fusion import hybrid
+
+FOLDER = "reranker"  # in the output folder of a training of vectors
+NONE = "none"  # in place of a folder: no reranker
+
+logger = logging.getLogger(__name__)
+
+
+class Reranker:
+    """A reranker with the weight and the depth that its training has fitted on held-out queries."""
+
+    def __init__(self, model: TrainedModel) -> None:
+        self._model, self.form = model, model.opened.usage.reranking or RerankingForm()
+
+    def order(self, query: str, texts: Sequence[str], scores: np.ndarray) -> np.ndarray:
+        """Sort the hits of a query: int64 [n], places of texts, best first. Those behind the depth keep their place.
+
+        Args:
+            texts: the hits of the first stage, best first.
+            scores: float [n], of the first stage.
+        """
+        number = min(self.form.depth, len(texts))
+        own = self._model.rank_scores(query, texts[:number])
+        both = hybrid(np.asarray(scores[:number], np.float32), own, self.form.weight)
+        return np.concatenate([np.argsort(-both, kind="stable"), np.arange(number, len(texts))])
+
+
+def find_reranker(source: str | Path, chosen: str | Path | None = None, **settings: Any) -> Reranker | None:
+    """The reranker of a search with a model of vectors; None if there is none, or if it did not help in its training.
+
+    Args:
+        source: the model of the vectors.
+        chosen: the folder of a reranker, or NONE; None: the one in the output folder `source`, if any.
+        settings: of `load_model`.
+    Raises:
+        ValueError: the chosen folder has no reranker.
+    """
+    folder = _beside(Path(source).expanduser()) if chosen is None else Path(chosen).expanduser()
+    if str(chosen) == NONE or (chosen is None and not folder.is_dir()):
+        return None
+    model = load_model(folder, **settings)
+    if not model.is_reranker():
+        raise model.lacks_scores()
+    found = Reranker(model)
+    if found.form.weight == 0:
+        logger.info("%s is not used: it did not help in its training, so its weight is 0", folder)
+        return None
+    return found
+
+
+def _beside(source: Path) -> Path:
+    """The folder of a reranker of the output folder OUTPUT, OUTPUT/MODEL/STAGE or OUTPUT/MODEL/STAGE/STEP."""
+    whole = source.absolute()
+    levels = 3 if whole.name.isdecimal() else 2
+    outer = whole.parents[levels - 1] / FOLDER if len(whole.parents) >= levels else whole / FOLDER
+    is_of_a_run = (outer / "reranker.yaml").is_file()
+    return outer if is_of_a_run and not (source / FOLDER).is_dir() else source / FOLDER
