@@ -135,7 +135,7 @@ class InitializationSettings(Settings):
     @field_validator("from_pretrained_params", mode="before")
     @classmethod
     def _path_or_name(cls, value: Any) -> Any:
-        """Make a missing path that begins with a dot absolute: Path drops "./", and it would look like a name."""
+        """Make a missing path such as ./x absolute: Path drops "./", and x would be taken for a model's name."""
         is_missing_path = isinstance(value, str) and value.startswith(("./", "../")) and not Path(value).exists()
         return Path.cwd() / value if is_missing_path else value
 

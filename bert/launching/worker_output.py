@@ -46,8 +46,8 @@ class WorkerOutput:
 
         A signal is a negative number. The launcher may note a rank that failed because it lost another.
         """
-        found = re.match(rb"(\d+)", self._read(EXIT_CODE, 0)) or _FAILED.search(self._read(LAUNCHER_LOG))
-        return int(found[1]) if found else None
+        match = re.match(rb"(\d+)", self._read(EXIT_CODE, 0)) or _FAILED.search(self._read(LAUNCHER_LOG))
+        return int(match[1]) if match else None
 
     def unseen_reason(self) -> list[str]:
         """Last lines of the rank that explains a failure; empty for the first rank, whose output was shown.

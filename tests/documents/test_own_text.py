@@ -1,4 +1,4 @@
-"""A folder of one's own text: shards by hand, a model in one command, vectors and search."""
+"""Documented commands for the user's text: shards by hand, a model in one command, vectors and search."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What VisualDL shows of a run, read by VisualDL's own reader."""
+"""The curves of a run in VisualDL's files, read by VisualDL's own reader."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""A run's record from files written by hand."""
+"""The record of a run, read from files written by hand."""
 
 import json
 from pathlib import Path
