@@ -164,7 +164,7 @@ def build_prediction_program(
     It uses the weights in the scope of a training program; without one, run its startup program and write weights.
 
     Args:
-        precision: that of the training whose weights it uses.
+        precision: precision of the training whose weights it uses.
     """
     main, startup = static.Program(), static.Program()
     with static.program_guard(main, startup), unique_name.guard():
@@ -254,7 +254,7 @@ def _amp_lists(precision: PrecisionSettings):
 
 
 def cast_forward(main: static.Program, precision: PrecisionSettings) -> None:
-    """Insert into a program without backward the casts that `_decorate` inserts into that of training."""
+    """Insert into a program without backward the casts that `_decorate` inserts into a training's."""
     if not precision.amp:
         return
     dtype = getattr(paddle, precision.amp_dtype)

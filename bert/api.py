@@ -24,7 +24,7 @@ from bert.inference.given_texts import checked_texts, list_of_texts, one_text, r
 from bert.inference.records import flat, free_name
 from bert.interpreter import COMMANDS, isolated_environment
 from bert.launching.processes import flags_of
-from bert.parent_death import CALLER
+from bert.parent_death import CALLER_VARIABLE
 from bert.reporting.run_record import SCORES_FILE, SUMMARY_FILE
 
 if TYPE_CHECKING:  # Paddle takes a second to load
@@ -102,9 +102,9 @@ def predict(model: str | Path | TrainedModel, texts: Any) -> Any:
     if not _is_table(texts):
         several = list_of_texts(texts)
         refuse_nothing(several)
-        with _warned_of_cut_texts(_loaded(model)) as loaded:
+        with _warned_of_cut_texts(_as_model(model)) as loaded:
             return loaded.predict(several)
-    with _warned_of_cut_texts(_loaded(model)) as loaded:
+    with _warned_of_cut_texts(_as_model(model)) as loaded:
         results = loaded.predict(texts.to_dict("records"))
     rows = [{**flat(result), **{k: v for k, v in result.items() if isinstance(v, list)}} for result in results]
     added = type(texts)(rows)
@@ -124,14 +124,14 @@ def encode(model: str | Path | TrainedModel, texts: Sequence[str]) -> np.ndarray
         UserWarning: texts were longer than the model's sequences, and their ends were not read.
     """
     several = list_of_texts(texts)
-    with _warned_of_cut_texts(_loaded(model, "encoder")) as loaded:
+    with _warned_of_cut_texts(_as_model(model, "encoder")) as loaded:
         return loaded.encode(several)
 
 
 def fill_mask(model: str | Path | TrainedModel, text: str, top_k: int = 5) -> list[list[dict[str, Any]]]:
     """The likeliest tokens at each [MASK] of a text, best first: {"token": ..., "probability": ...}."""
     checked, number = one_text(text), whole_number("top_k", top_k)
-    return _loaded(model, "masked-lm").fill_mask(checked, number)
+    return _as_model(model, "masked-lm").fill_mask(checked, number)
 
 
 def rerank(model: str | Path | TrainedModel, query: str, passages: Sequence[str]) -> list[dict[str, Any]]:
@@ -146,13 +146,13 @@ def rerank(model: str | Path | TrainedModel, query: str, passages: Sequence[str]
         UserWarning: texts were longer than the model's sequences, and their ends were not read.
     """
     texts = checked_texts(list_of_texts(passages))
-    with _warned_of_cut_texts(_loaded(model)) as loaded:
+    with _warned_of_cut_texts(_as_model(model)) as loaded:
         scores = loaded.rank_scores(one_text(query), texts)
     order = (-scores).argsort(kind="stable").tolist()
     return [{"row": row, "score": round(float(scores[row]), 6), "text": texts[row]} for row in order]
 
 
-def _loaded(model: str | Path | TrainedModel, task: str | None = None) -> TrainedModel:
+def _as_model(model: str | Path | TrainedModel, task: str | None = None) -> TrainedModel:
     if isinstance(model, (str, Path)):
         return load_model(model, task)
     if not hasattr(model, "opened"):
@@ -312,7 +312,7 @@ def serve(model: str | Path, *, port: int = 0, quiet: bool = False, **settings: 
     Raises:
         ValueError: the model or a setting; the lines of the command's errors.
     """
-    return Server(_started("serve", [str(model)], {"port": port, **settings}), quiet)
+    return Server(_start_command("serve", [str(model)], {"port": port, **settings}), quiet)
 
 
 class Server:
@@ -346,7 +346,7 @@ class Server:
 
 def _run(name: str, words: Sequence[str], settings: Mapping[str, Any], quiet: bool) -> None:
     """Run a command of `bert.interpreter.COMMANDS` to its end and print its output here, which a notebook shows."""
-    process, lines = _started(name, words, settings), list[str]()
+    process, lines = _start_command(name, words, settings), list[str]()
     try:
         while True:
             try:
@@ -363,11 +363,11 @@ def _run(name: str, words: Sequence[str], settings: Mapping[str, Any], quiet: bo
         raise _failure(f"the {name} run", process.returncode, lines)
 
 
-def _started(name: str, words: Sequence[str], settings: Mapping[str, Any]) -> subprocess.Popen[str]:
+def _start_command(name: str, words: Sequence[str], settings: Mapping[str, Any]) -> subprocess.Popen[str]:
     start = next(command.words() for command in COMMANDS if command.name == name)
     return subprocess.Popen(
         [sys.executable, *start, *words, *flags_of(settings)],
-        env={**isolated_environment(), CALLER: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
+        env={**isolated_environment(), CALLER_VARIABLE: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
         start_new_session=True,  # Ctrl-C reaches this process, whose it is
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -45,18 +45,18 @@ def command(
         if not is_done:  # what follows the block must not run
             raise SystemExit(exit_codes.OK if place == _STANDARD_OUTPUT else exit_codes.BAD_INPUT) from None
     except exit_codes.Failure as error:
-        raise _ended(error.exit_code, str(error)) from None
+        raise _exit_with(error.exit_code, str(error)) from None
     except ValueError as error:
-        raise _ended(exit_codes.BAD_INPUT, *explain(error)) from None
+        raise _exit_with(exit_codes.BAD_INPUT, *explain(error)) from None
     except (OSError, sqlite3.OperationalError) as error:
         if place == _STANDARD_OUTPUT and getattr(error, "errno", None) in (errno.ENOSPC, errno.EIO):
             discard_output()  # the interpreter's last flush would fail again
         code = exit_codes.NOT_SAVED if _is_full(error) else exit_codes.BAD_INPUT
-        raise _ended(code, system_error_text(error, place)) from None
+        raise _exit_with(code, system_error_text(error, place)) from None
     except ModuleNotFoundError as error:
         if (package := missing_package(error)) is None:
             raise
-        raise _ended(exit_codes.BAD_INPUT, f"{sys.executable} lacks the package {package}; {remedy()}") from None
+        raise _exit_with(exit_codes.BAD_INPUT, f"{sys.executable} lacks the package {package}; {remedy()}") from None
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
         raise SystemExit(exit_codes.CTRL_C) from None
@@ -85,7 +85,7 @@ def system_error_text(error: OSError | sqlite3.OperationalError, place: str | Pa
     return f"{named}{getattr(error, 'strerror', None) or error}; {remedy}, then start again"
 
 
-def _ended(code: int, *lines: str) -> SystemExit:
+def _exit_with(code: int, *lines: str) -> SystemExit:
     for line in lines:
         print(f"error: {printable(line, indented_lines=True)}", file=sys.stderr)
     if file := os.environ.get(EXIT_CODE_FILE):

@@ -1,4 +1,4 @@
-"""Exit codes of all commands. From 64 on the numbers are those of sysexits.h."""
+"""Exit codes of all commands. From 64 on they are the numbers of sysexits.h."""
 
 OK = 0
 HUNG = 1  # the watchdog fired while the interpreter was blocked: faulthandler can only exit with 1

@@ -163,7 +163,7 @@ def _locked_folder(prefix: str) -> tuple[Path, int]:
 
 @contextmanager
 def waiting_lock(path: Path, other: str) -> Iterator[None]:
-    """Hold the lock of an empty file; `other` names what is waited for. Continue if there are no locks (some NFS)."""
+    """Wait for the lock of an empty file and hold it; `other` names its owner. No effect without locks (some NFS)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b") as file:
         try:
@@ -227,7 +227,7 @@ def refuse_read_only(folder: Path) -> None:
 
 
 def shown(path: str | bytes | os.PathLike[str]) -> str:
-    """The path as printable text; bytes that are not UTF-8 become \xff."""
+    """The path as printable text; bytes that are not UTF-8 become \\xff."""
     return printable(os.fsencode(path).decode("utf-8", "backslashreplace"))
 
 

@@ -1,7 +1,7 @@
 """Finds the Python that runs our commands, refuses one without our packages, and writes commands for pasting.
 
-Commands are named as they run in the root of the checkout (`python -m data.inspect`), those of an installed package as
-`bert-on-paddle data.inspect`. Standard library only.
+Commands are named as they run in the root of the checkout (`python -m data.inspect`), commands of an installed package
+as `bert-on-paddle data.inspect`. Standard library only.
 """
 
 import os

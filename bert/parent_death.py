@@ -16,9 +16,9 @@ from pathlib import Path
 _PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
 _PADDLES = re.compile(rb"paddle|fleetrun")  # in the words of a launcher
-CALLER = "BERT_CALLER"  # environment variable of a command: the process of the Python function that started it
+CALLER_VARIABLE = "BERT_CALLER"  # environment variable of a command: the process of the Python function that started it
 # Environment variable of ranks: the process that started Paddle's launcher, or the only rank.
-LAUNCHER = "BERT_LAUNCHER"
+LAUNCHER_VARIABLE = "BERT_LAUNCHER"
 _BACKUP = "PADDLE_BACKUP_ENV_PATH"  # environment variable of the ranks that Paddle's launcher starts
 
 
@@ -35,7 +35,7 @@ def end_with_caller() -> None:
 
     The thread that called the function may end before.
     """
-    caller = os.environ.pop(CALLER, None)
+    caller = os.environ.pop(CALLER_VARIABLE, None)
     if caller is None or _PRCTL is None:
         return
     try:
@@ -61,7 +61,7 @@ def end_with_launcher() -> None:
     if _PRCTL is None:
         return
     if _BACKUP not in os.environ:
-        if os.environ.pop(LAUNCHER, None) == str(os.getppid()):
+        if os.environ.pop(LAUNCHER_VARIABLE, None) == str(os.getppid()):
             os.register_at_fork(after_in_child=lambda: end_with(os.getppid()))
         return
     backup, parent = Path(os.environ.pop(_BACKUP)), os.getppid()  # LOG_DIR/backup_env.RANK.json
@@ -69,7 +69,7 @@ def end_with_launcher() -> None:
     logs = backup.parent.glob(f"*.{os.environ.get('POD_NAME')}.log")
     for path in (backup, backup.with_name(f"envlog.{backup.stem.rpartition('.')[2]}"), *logs):
         path.unlink(missing_ok=True)
-    launcher = os.environ.pop(LAUNCHER, None)
+    launcher = os.environ.pop(LAUNCHER_VARIABLE, None)
     if launcher is None:
         has_ended = parent == 1 and not _PADDLES.search(Path("/proc/1/cmdline").read_bytes())  # 1 in a container
     else:

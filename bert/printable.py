@@ -11,7 +11,7 @@ def printable(text: str, indented_lines: bool = False) -> str:
     """Escape control characters, so that the text moves no cursor and imitates no line of ours.
 
     Args:
-        indented_lines: lines that begin with two spaces, as those of our messages, stay.
+        indented_lines: lines that begin with two spaces, as in our messages, stay.
     """
     controls = _BUT_INDENTED_LINES if indented_lines else _CONTROLS
     return controls.sub(lambda match: repr(match[0])[1:-1], text)

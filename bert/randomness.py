@@ -1,7 +1,7 @@
 """Random numbers as a function of (seed, purpose, position); there is no generator with a state.
 
 The generator is a counter hashed with the splitmix64 finaliser (Steele et al., 2014), so any number can be
-computed without those before it, and no release of NumPy changes the stream.
+computed without the earlier ones, and no release of NumPy changes the stream.
 """
 
 import hashlib

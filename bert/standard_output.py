@@ -8,7 +8,7 @@ from io import UnsupportedOperation
 
 
 def discard_output() -> None:
-    """Throw away what is still to be written to standard output, or the interpreter's flush at the end would fail."""
+    """Discard buffered standard output, which the interpreter's flush at the end could not write."""
     with suppress(UnsupportedOperation):  # not a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

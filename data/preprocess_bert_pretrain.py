@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> None:
     request = read_flags(ShardRequest, argv, description=__doc__, examples=_EXAMPLES)
     from bert.reporting.progress import megabytes  # these load pyarrow and other packages, which --help does not need
     from bert.tokenization.vocabulary_files import read_vocabulary
-    from data.preprocessing.pipeline import Job, samples_key
+    from data.preprocessing.pipeline import ShardJob, samples_key
     from data.preprocessing.shard_run import preprocess
     from data.preprocessing.workers import scheduler
     from data.text.lddl_writer import print_counts
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> None:
         settings = request.sample_settings(vocabulary, source)
         key = samples_key(settings, vocabulary.sha256, source.files)
         paths = os.path.abspath(request.vocab_file), Path(os.path.abspath(request.sink))
-        job = Job(settings, *paths, request.output_format, request.compression, key)
+        job = ShardJob(settings, *paths, request.output_format, request.compression, key)
         with only_writer(job.sink):
             manifest = preprocess(job, source, vocabulary.sha256, request.num_shards, run)
     seconds = time.monotonic() - start

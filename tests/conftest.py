@@ -1,4 +1,4 @@
-"""What every test file relies on. `bert` comes first: it loads zlib before anything can load Paddle."""
+"""Fixtures of all tests. `bert` is imported first: it loads zlib before anything can load Paddle."""
 
 import bert  # noqa: F401, I001
 

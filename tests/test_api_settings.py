@@ -1,4 +1,4 @@
-"""The settings of the Python functions that editors know are the flags of the commands; --write-golden writes them."""
+"""The settings of the Python functions for editors equal the flags of the commands; --write-golden writes them."""
 
 import inspect
 import keyword

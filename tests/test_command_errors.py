@@ -1,4 +1,4 @@
-"""Errors of a command: one line and an exit code, and nothing after the block runs."""
+"""Errors of a command give one line and an exit code, and nothing after the block runs."""
 
 import os
 import subprocess

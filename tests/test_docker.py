@@ -1,4 +1,4 @@
-"""The image without an engine: linted, its copies and packages tried, and the commands that build and run it.
+"""The Docker image without Docker: lint, files and packages, and the commands that build and run it.
 
 Long tests install the image's packages into a fresh environment, as its RUN step does.
 """

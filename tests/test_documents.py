@@ -1,4 +1,4 @@
-"""The documents (README.md, CONTRIBUTING.md, docs/ and a README.md in each folder of the code) are true.
+"""Statements of the documents (README.md, CONTRIBUTING.md, docs/, folders' README.md) are true.
 
 Links, files, modules and flags that they name exist; figures are in the records; sentences of pages for users are
 short. tests/documents/ runs each command as a newcomer would.

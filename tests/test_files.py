@@ -1,4 +1,4 @@
-"""Atomic writes, hashes and locks: in which order the disk is asked for what, and who waits for whom."""
+"""Atomic writes, hashes and locks: order of disk operations, and waiting for a lock."""
 
 import errno
 import hashlib

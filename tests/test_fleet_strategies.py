@@ -1,4 +1,4 @@
-"""Fleet's own strategies (--fleet-strategies amp, gradient_merge or both) train as our program does; lamb is refused.
+"""Fleet's strategies (--fleet-strategies amp, gradient_merge or both) train as our program; lamb is refused.
 
 Ranks: tests/runtime/test_distributed.py.
 """

@@ -1,4 +1,4 @@
-"""Small files made to take time or memory without end, or to lead elsewhere, through the commands that read them.
+"""Small files that could take endless time or memory, or point elsewhere, given to the commands that read them.
 
 The commands run one after the other in another process, which measures each: it ends with exit code 2 and lines that
 name the file, the rule and the remedy. Files that would run code: `conversion/test_hostile.py`. Texts:

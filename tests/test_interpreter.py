@@ -1,4 +1,4 @@
-"""Commands for pasting run as they are shown, and a Python without our packages is refused in one line."""
+"""Printed commands can be pasted, and a Python without our packages is refused in one line."""
 
 import importlib.util
 import os

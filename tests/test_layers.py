@@ -1,4 +1,4 @@
-"""The graph of packages: imports point up a stated order, and there is no circle; Paddle has one door.
+"""The graph of imports: they follow a stated order without circles, and only one package imports Paddle.
 
 Read from the source, so nothing needs to be importable.
 """

@@ -1,4 +1,4 @@
-"""`bert_on_paddle`, installed as a user installs it: beside modules of the user's own that are called as ours."""
+"""The package `bert_on_paddle`, installed as a user would, beside user modules with the names of ours."""
 
 import importlib.metadata
 import json

@@ -1,4 +1,4 @@
-"""The generator against splitmix64 in plain integers, and what is made of its numbers."""
+"""The random generator compared with splitmix64 in plain integers, and functions of its numbers."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Nothing reports to the makers of the packages: tested by the calls that a user's process makes, outside of CI."""
+"""Packages report nothing to their makers: tested by a user's calls, outside of CI."""
 
 import os
 import site

@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md has a remedy for each error, and what the program prints where that is cheap to see."""
+"""docs/troubleshooting.md has a remedy for each error, and quotes errors that are cheap to provoke."""
 
 import re
 

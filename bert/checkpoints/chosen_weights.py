@@ -84,11 +84,11 @@ def verified(directory: Path) -> VerifiedCheckpoint:
     """Verify a checkpoint by `directories.verify`, unless its files are unchanged since the last verification."""
     stats = [(file.name, file.stat()) for file in sorted(directory.iterdir())]
     stamps = tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
-    return _verified(directory, stamps)
+    return _verify_once(directory, stamps)
 
 
 @lru_cache(maxsize=8)
-def _verified(directory: Path, stamps: tuple) -> VerifiedCheckpoint:
+def _verify_once(directory: Path, stamps: tuple) -> VerifiedCheckpoint:
     return directories.verify(directory)
 
 

@@ -105,10 +105,10 @@ def amend_checkpoint(parent: Path, step: int, contents: Mapping[str, str | bytes
         contents: name -> content; None: the file is removed.
     """
     before = step_directory(parent, step)
-    kept = {name: entry for name, entry in _read_manifest(before)["files"].items() if name not in contents}
+    unchanged = {name: entry for name, entry in _read_manifest(before)["files"].items() if name not in contents}
 
     def write_files(directory: Path) -> None:
-        for name in kept:
+        for name in unchanged:
             try:
                 os.link(before / name, directory / name)
             except OSError:  # a file system without hard links
@@ -118,7 +118,7 @@ def amend_checkpoint(parent: Path, step: int, contents: Mapping[str, str | bytes
             if content is not None:
                 (directory / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
-    return write_checkpoint(parent, step, write_files, kept)
+    return write_checkpoint(parent, step, write_files, unchanged)
 
 
 def write_manifest(directory: Path, step: int, unchanged: Mapping[str, dict] | None = None) -> None:
@@ -157,11 +157,11 @@ def prune(parent: Path, keep: int) -> None:
         _delete(path)
 
 
-def _surplus(parent: Path, keep: int, keep_aside: int, kept: set[int | None]) -> list[Path]:
+def _surplus(parent: Path, keep: int, keep_aside: int, protected: set[int | None]) -> list[Path]:
     """The folders to delete: steps except the newest `keep` and `kept`, then older folders that were set aside."""
     steps = list_steps(parent)
     aside = sorted(parent.glob("*.set-aside-*"), key=lambda path: path.stat().st_ctime)  # renaming sets st_ctime
-    older = [step_directory(parent, step) for step in steps[: max(0, len(steps) - keep)] if step not in kept]
+    older = [step_directory(parent, step) for step in steps[: max(0, len(steps) - keep)] if step not in protected]
     return older + aside[: max(0, len(aside) - keep_aside)]
 
 
@@ -173,10 +173,10 @@ def make_room(parent: Path, num_bytes: int, keep: int) -> None:
     if shutil.disk_usage(parent).free >= num_bytes:
         return
     newest = newest_valid(parent)
-    kept: set[int | None] = {*list_steps(parent), None}
+    protected: set[int | None] = {*list_steps(parent), None}
     if newest:
-        kept = {*named_steps(parent), int(newest.directory.name)}
-    for path in _surplus(parent, keep - 1, 0, kept):
+        protected = {*named_steps(parent), int(newest.directory.name)}
+    for path in _surplus(parent, keep - 1, 0, protected):
         if shutil.disk_usage(parent).free < num_bytes:
             _delete(path)
             logger.info(f"the disk is full: {path} was removed before the next checkpoint")

@@ -117,7 +117,9 @@ def calibrate(
     """
     directory = checkpoint_files.step_directory(parent, step)
     contents: dict[str, str | bytes | None] = {**texts}
-    if final and not _are_equal(load_parameters(directory / f"{prefix}.safetensors"), {**_trained(directory), **final}):
+    if final and not _are_equal(
+        load_parameters(directory / f"{prefix}.safetensors"), {**_trained_parameters(directory), **final}
+    ):
         contents |= _files_of_weights(directory, prefix, fitted, final)
     return checkpoint_files.amend_checkpoint(parent, step, contents)
 
@@ -126,7 +128,7 @@ def _files_of_weights(
     directory: Path, prefix: str, fitted: Mapping[str, np.ndarray], final: Mapping[str, np.ndarray]
 ) -> dict[str, bytes | None]:
     """The files of a checkpoint's parameters, name -> content; content None deletes the file."""
-    trained = _trained(directory)
+    trained = _trained_parameters(directory)
     head = {**{name: trained[name] for name in final if name in trained}, **fitted} if final else {}
     weights = {**trained, **fitted, **final}
     checkpoint_files.require_space(directory.parent, sum(array.nbytes for array in weights.values()) + (1 << 20))
@@ -156,7 +158,7 @@ def load(checkpoint: Path | VerifiedCheckpoint) -> tuple[dict, dict, Progress]:
 
 def load_trained(checkpoint: Path | VerifiedCheckpoint) -> dict[str, np.ndarray]:
     """The parameters as training left them: without token weights, and with the uncalibrated head."""
-    return _trained(checkpoint_files.verify(checkpoint).directory)
+    return _trained_parameters(checkpoint_files.verify(checkpoint).directory)
 
 
 def load_fitted(directory: Path) -> dict[str, np.ndarray]:
@@ -167,7 +169,7 @@ def load_fitted(directory: Path) -> dict[str, np.ndarray]:
         return {name: file.get_tensor(name) for name in (TOKEN_WEIGHTS,) if name in file.keys()}
 
 
-def _trained(directory: Path) -> dict[str, np.ndarray]:
+def _trained_parameters(directory: Path) -> dict[str, np.ndarray]:
     weights = _only(directory, "*.safetensors")
     head = _trained_head(weights)
     parameters = load_parameters(weights) | (load_parameters(head) if head.exists() else {})

@@ -87,7 +87,7 @@ class CheckpointWriter:
         try:
             write()
         except Exception as error:
-            raise _failed(step, error) from error
+            raise _save_error(step, error) from error
 
     def check(self) -> list[SaveTimes]:
         """Times of the saves that finished since the last call. Raises SaveFailed if one could not be written."""
@@ -103,7 +103,7 @@ class CheckpointWriter:
             try:
                 self._times.append(future.result())
             except Exception as error:
-                raise _failed(step, error) from error
+                raise _save_error(step, error) from error
 
 
 class DiskWatch:
@@ -125,7 +125,7 @@ class DiskWatch:
         return None
 
 
-def _failed(step: int, error: Exception) -> SaveFailed:
+def _save_error(step: int, error: Exception) -> SaveFailed:
     return SaveFailed(
         f"the checkpoint of step {step} could not be written ({error}); earlier checkpoints are "
         "complete: free space or repair the disk, then start again to resume"

@@ -1,4 +1,4 @@
-"""Convert a BERT between this project's format and those of other libraries, or push it to a hub."""
+"""Convert a BERT between this project's format and other libraries' formats, or push it to a hub."""
 
 import importlib.util
 import sys

@@ -211,8 +211,8 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool
     if config.run.benchmark:
         lines += [] if rows else ["nothing was measured"]
         return [*lines, f"Summary: {folder}/summary.json"]
-    for found in (summary, read_json(folder / SCORES_FILE)):
-        lines += wrapped(found.get("verdict", "")).splitlines()
+    for record in (summary, read_json(folder / SCORES_FILE)):
+        lines += wrapped(record.get("verdict", "")).splitlines()
     lines.append(wrapped(f"Predictions and summary.json: {folder}"))
     commands, better = [], better_baseline(summary)
     if is_alone and list_steps(config.checkpoint_dir()):

@@ -144,7 +144,7 @@ class _Prediction:
     """Reads the rows of a request, predicts them (or finds their nearest texts) and writes the results.
 
     Attributes:
-        num_rows, num_bad: rows that were read, and those of them that cannot be used.
+        num_rows, num_bad: rows that were read, and unusable rows among them.
     """
 
     def __init__(self, request: PredictRequest, model: "TrainedModel", nearest: "NearestSentences | None") -> None:

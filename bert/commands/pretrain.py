@@ -118,6 +118,7 @@ LAUNCHER = Launcher(
     positional=POSITIONAL,
     phases=(1, 2),
     add_flags=add_text_flags,
+    help_flag="text",
 )
 
 

@@ -95,7 +95,7 @@ def show(words: Sequence[str], options: SbatchOptions) -> None:
     if "dry_run" in command.line.launch:
         if plan.phases:
             show_steps(job)
-        print("\n" + wrapped(f"Slurm: {_nodes(options, plan)}; {_limit(options, plan)}"))
+        print("\n" + wrapped(f"Slurm: {_nodes(options, plan)}; {_limit_sentence(options, plan)}"))
         if missing := [step.title for step in job.all_steps() if isinstance(step, MissingShards) and not step.exist()]:
             print(wrapped(f"The first node is alone at first: {' and '.join(missing)}"))
         plan.warn()
@@ -110,7 +110,7 @@ def _nodes(options: SbatchOptions, plan: LaunchPlan) -> str:
     )
 
 
-def _limit(options: SbatchOptions, plan: LaunchPlan) -> str:
+def _limit_sentence(options: SbatchOptions, plan: LaunchPlan) -> str:
     needed = _needed_seconds(plan)
     takes = "" if needed is None else f"the updates take about {duration(needed)}"
     if not plan.phases and needed is None:

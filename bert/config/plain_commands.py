@@ -46,7 +46,7 @@ def read_flags(
     """Read and check the settings of a command line.
 
     Args:
-        words: without the name of the program; None: those of this process.
+        words: without the name of the program; None: the words of this process.
         description, program, examples: for --help; program None: the module that runs.
     Raises:
         SystemExit: 2 after one line for each mistake; 0 after --help.
@@ -65,7 +65,7 @@ def settings_from(
         ValueError: for all mistakes that were found; `explain` gives one line for each.
     """
     flags, unknown = parser.parse_known_intermixed_args(sys.argv[1:] if words is None else list(words))
-    mistakes = _unknown(unknown, parser)
+    mistakes = _unknown_word_errors(unknown, parser)
     try:
         settings = settings_class.model_validate(_without_none(settings_class, vars(flags)))
     except ValidationError as error:
@@ -120,7 +120,7 @@ def _word_of(name: str) -> str:
     return name.rpartition("_")[2].upper()
 
 
-def _unknown(words: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
+def _unknown_word_errors(words: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
     """Error lines: one for each unknown flag, or for each extra word if all flags are known."""
     flags = [word.partition("=")[0] for word in words if word.startswith("--")]
     known = parser._option_string_actions
@@ -129,7 +129,7 @@ def _unknown(words: Sequence[str], parser: argparse.ArgumentParser) -> list[str]
 
 
 def _without_none(settings_class: type[Settings], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values without those that are the word none, if a field is optional and is neither text nor has that choice.
+    """Replace the word none by None, if a field is optional and neither is text nor has none as a choice.
 
     The training commands read it in the same way.
     """

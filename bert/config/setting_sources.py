@@ -117,7 +117,7 @@ def _architecture(layer: dict[str, Any]) -> dict[str, Any]:
     if config_file not in (None, "None", "none"):
         if model := built_in_model(Path(str(config_file))):
             return BUILT_IN_MODELS[model].model_dump()
-        return BertConfig.from_json_file(_expanded(config_file)).model_dump()
+        return BertConfig.from_json_file(_expand_path(config_file)).model_dump()
     if name in BUILT_IN_MODELS:
         return BUILT_IN_MODELS[name].model_dump()
     if name is not None and "hidden_size" not in layer:
@@ -136,11 +136,11 @@ def read_settings(settings_class: type[AnySettings], values: Mapping[str, Any]) 
         if is_optional(field) and isinstance(value, str) and value.lower() in ("none", "null", ""):
             value = None
         if Path in members(field) and value is not None:
-            value = _expanded(value)
+            value = _expand_path(value)
         sections[section][name] = value
     return settings_class.model_validate(sections)
 
 
-def _expanded(path: Any) -> Any:
+def _expand_path(path: Any) -> Any:
     """Expand ~ and $VARIABLES. An unset variable stays as it is, and check_files() reports it."""
     return os.path.expanduser(os.path.expandvars(path)) if isinstance(path, (str, Path)) else path

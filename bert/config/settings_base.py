@@ -83,13 +83,13 @@ class Settings(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
-        """Set the owning package of each field: that of the first class that declares it."""
+        """Set the owning package of each field: the package of the first class that declares it."""
         super().__pydantic_init_subclass__(**options)
         for name, field in cls.model_fields.items():
             owners = [parent for parent in cls.__mro__ if name in parent.__dict__.get("__annotations__", {})]
             module = owners[-1].__module__.removeprefix("bert_on_paddle.")
-            kept = [entry for entry in field.metadata if not isinstance(entry, Room)]
-            field.metadata = [*kept, Room(".".join(module.split(".")[:2]))]
+            other_metadata = [entry for entry in field.metadata if not isinstance(entry, Room)]
+            field.metadata = [*other_metadata, Room(".".join(module.split(".")[:2]))]
 
     @model_validator(mode="before")
     @classmethod

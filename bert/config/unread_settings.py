@@ -30,33 +30,34 @@ def unread_warnings(config: Any, given: Collection[str], prefix: str = "") -> li
         value = getattr(getattr(config, section), name)
         rules = [rule for rule in field.metadata if isinstance(rule, ReadWith)]
         for rule in rules if value != field.default else ():
-            if (others := _others(config, rule)) and not any(map(rule.is_met_by, others.values())):
-                line = f"--{prefix}{flag_name(name)[2:]} {_shown(value)} has no effect {_need(rule, others)}; drop it"
+            if (others := _values_of_rule(config, rule)) and not any(map(rule.is_met_by, others.values())):
+                setting = f"--{prefix}{flag_name(name)[2:]} {_value_text(value)}"
+                line = f"{setting} has no effect {_need_text(rule, others)}; drop it"
                 (refused if rule.is_refused else warnings).append(line)
                 break
     refuse_mistakes(refused)
     return warnings
 
 
-def _others(config: Any, rule: ReadWith) -> dict[str, Any]:
+def _values_of_rule(config: Any, rule: ReadWith) -> dict[str, Any]:
     """The values of the settings that a rule names, as far as this task has them."""
     fields = flat_fields(type(config))
     return {name: getattr(getattr(config, fields[name][0]), name) for name in rule.names if name in fields}
 
 
-def _need(rule: ReadWith, others: dict[str, Any]) -> str:
+def _need_text(rule: ReadWith, others: dict[str, Any]) -> str:
     name, value = next(iter(others.items()))
     if rule.values == (None,):
         return f"with {flag_name(name)}"
     if not rule.values and rule.above:
-        return f"with {flag_name(name)} {_shown(value)}"
+        return f"with {flag_name(name)} {_value_text(value)}"
     if not rule.values:
         return f"without {' or '.join(map(flag_name, others))}"
-    needed = " or ".join(f"{flag_name(name)} {_shown(one)}" for one in rule.values)
-    return f"with {flag_name(name)} {_shown(value)}, as it needs {needed}"
+    needed = " or ".join(f"{flag_name(name)} {_value_text(one)}" for one in rule.values)
+    return f"with {flag_name(name)} {_value_text(value)}, as it needs {needed}"
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)

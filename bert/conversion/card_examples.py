@@ -15,11 +15,11 @@ class Examples(NamedTuple):
     def arguments(self, pipeline: str) -> str:
         """The arguments of a call of one of transformers' pipelines, as Python source."""
         if pipeline == "question-answering":
-            return f"question={_quoted(self.question)}, context={_quoted(self.context)}"
-        return _quoted(self.masked if pipeline == "fill-mask" else self.sentence)
+            return f"question={_python_string(self.question)}, context={_python_string(self.context)}"
+        return _python_string(self.masked if pipeline == "fill-mask" else self.sentence)
 
 
-def _quoted(text: str) -> str:
+def _python_string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -123,11 +123,11 @@ def training_rows(run: RunRecord, begins_with: str, damaged: list[str]) -> list[
     values = {**run.settings, **run.summary, "updates": run.last_step()}
     facts = valid_facts(TrainingFacts, values, damaged)
     rows = {
-        "text": _text(run, damaged),
+        "text": _training_text_row(run, damaged),
         "labels": "own labels" if facts.task_name == "custom" else facts.task_name or "",
         "begins with": begins_with,
         **_settings(facts),
-        "updates": _counted(facts.updates, ""),
+        "updates": _count_text(facts.updates, ""),
         "seed": "" if facts.seed is None else str(facts.seed),
         "processor": _processor(facts),
         "time": duration(facts.e2e_train_time) if facts.e2e_train_time else "",
@@ -153,8 +153,8 @@ def _settings(facts: TrainingFacts) -> dict[str, str]:
     return {
         "objective": facts.objective or "",
         "masks": masks,
-        "longest sequence": _counted(facts.max_seq_length, " tokens"),
-        "batch": _counted(facts.sequences_per_update(), " sequences"),
+        "longest sequence": _count_text(facts.max_seq_length, " tokens"),
+        "batch": _count_text(facts.sequences_per_update(), " sequences"),
         "dropout": dropout,
         "optimizer": optimizer,
         "learning rate": learning_rate,
@@ -170,18 +170,18 @@ def _rate_of_embeddings(facts: TrainingFacts) -> str:
     return "" if factor == 1 else f"{factor:g} times the learning rate"
 
 
-def _counted(number: int | None, unit: str) -> str:
+def _count_text(number: int | None, unit: str) -> str:
     return "" if number is None else f"{number:,}{unit}"
 
 
-def _text(run: RunRecord, damaged: list[str]) -> str:
+def _training_text_row(run: RunRecord, damaged: list[str]) -> str:
     own = job_facts(run.directory.parent, "own_text")
     if own.get("text"):
         return _own_text(own, damaged)
     counts = _shard_counts(run, damaged)
     if counts is None:
         return ""
-    return _listed(
+    return _counts_text(
         (counts.documents, " documents"),
         (counts.sentences, " sentences"),
         (counts.tokens, " tokens"),
@@ -192,7 +192,7 @@ def _text(run: RunRecord, damaged: list[str]) -> str:
 def _own_text(own: Mapping[str, Any], damaged: list[str]) -> str:
     text = valid_facts(TextFacts, own["text"], damaged)
     fraction = valid_facts(DataFacts, own.get("data") or {}, damaged).held_out_fraction
-    counts = _listed((text.words, " words"), (text.characters, " characters"), (text.documents, " documents"))
+    counts = _counts_text((text.words, " words"), (text.characters, " characters"), (text.documents, " documents"))
     about = "about " if text.is_estimate else ""
     size = f", {about}{counts}" if counts else ""
     return f"own text{size}" + ("" if fraction is None else f"; {fraction:.1%} held out")
@@ -211,5 +211,5 @@ def _shard_counts(run: RunRecord, damaged: list[str]) -> ShardCounts | None:
     return None if manifest is None else valid_facts(ShardCounts, manifest.counts, damaged)
 
 
-def _listed(*counts: tuple[int | None, str]) -> str:
-    return ", ".join(_counted(number, unit) for number, unit in counts if number is not None)
+def _counts_text(*counts: tuple[int | None, str]) -> str:
+    return ", ".join(_count_text(number, unit) for number, unit in counts if number is not None)

@@ -12,7 +12,7 @@ _GROUP = "Hugging Face hub (HF_ENDPOINT names another)"
 
 
 class HubRequest(Settings):
-    """Where to push a converted model; to_hub=None pushes nothing."""
+    """The hub repository to which a converted model is pushed; to_hub=None pushes nothing."""
 
     to_hub: Annotated[str | None, Flag(placeholder="NAME", group=_GROUP)] = Field(
         None, description="push it there as [OWNER/]NAME, with its card, instead of --output-dir"

@@ -58,7 +58,7 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
         metadata = ModelCardData(
             library_name=library or "paddlepaddle",
             pipeline_tag=pipeline or None,
-            base_model=_published(_beginning(runs[0])) if runs else None,
+            base_model=_published_name(_beginning(runs[0])) if runs else None,
             tags=[model.config.model_type, "bert-on-paddle", *tags],
             **stated,
         )
@@ -106,7 +106,7 @@ def _beginning(run: RunRecord) -> str:
     return str(run.settings.get("from_phase1_final_params") or run.settings.get("from_pretrained_params") or "")
 
 
-def _published(source: str) -> str | None:
+def _published_name(source: str) -> str | None:
     """The hub model that a source names, if it is a known one; other names may be a user's paths."""
     try:
         name = None if not source or Path(source).exists() else published_model(source)
@@ -141,7 +141,7 @@ def _blocks(
     blocks = [*warnings, text(sizes), *([text(classes)] if labels else []), heading("Use"), use]
     for run in runs:
         source, damaged = _beginning(run), list[str]()
-        begins_with = (_published(source) or "own weights") if source else "random weights"
+        begins_with = (_published_name(source) or "own weights") if source else "random weights"
         rows = training_rows(run, begins_with, damaged)
         blocks += [heading(f"Training: {run.name}"), table(["", ""], rows), *_evaluations(run)]
         if damaged:

@@ -37,7 +37,7 @@ class ModelDescription(NamedTuple):
 
 def read_description(path: Path, notes: list[str] | None = None) -> ModelDescription:
     """Read a description with any of the known key names; `notes` lists the settings that are not used."""
-    values = _flattened(read_json(path, "the model's sizes"))
+    values = _flatten(read_json(path, "the model's sizes"))
     try:
         config, others = network_of(values, path)
     except ValueError as error:
@@ -52,7 +52,7 @@ def read_description(path: Path, notes: list[str] | None = None) -> ModelDescrip
     return ModelDescription(config, task, _labels(values))
 
 
-def _flattened(values: Any) -> dict[str, Any]:
+def _flatten(values: Any) -> dict[str, Any]:
     """Flatten PaddleNLP's older model_config.json, where the encoder's sizes are inside the head's settings."""
     flat = dict(values) if isinstance(values, dict) else {}
     nested = flat.pop("init_args", None)

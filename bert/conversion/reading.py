@@ -92,7 +92,7 @@ def read_pretrained(
         padded = -(-rows // 8) * 8
     parameters = with_old_calibration(parameters, folder)
     parameters = vocabulary_padding.pad_vocabulary(parameters, rows, padded, notes)
-    if modern and task is None and read_usage(folder).name == "ner":  # whose heads are those of a classifier of texts
+    if modern and task is None and read_usage(folder).name == "ner":  # its head has the names of a text classifier's
         task = "token-classification"
     if dialect in ("paddlenlp", "modernbert") and task == "question-answering":
         parameters = tensor_names.with_question_answering_head(parameters)

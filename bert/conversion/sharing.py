@@ -55,13 +55,13 @@ def share(request: HubRequest, make: Callable[[Path, str], dict[str, Any]]) -> t
     api = HfApi(endpoint=hub, token=_token(request.hub_token_file))
     configure_http_backend(HttpsSession)
     set_verbosity(logging.CRITICAL)  # its warnings have signed addresses
-    with _explained(name):
+    with _error_text(name):
         name = name if "/" in name else f"{api.whoami()['name']}/{name}"
     kept_files = _kept_files(api, name, request)
     with temporary_folder("to-hub") as temporary:
         folder = temporary / "model"
         report = make(folder, name)
-        with _explained(name):
+        with _error_text(name):
             api.create_repo(name, private=request.hub_private, exist_ok=True)
             commit = api.upload_folder(
                 repo_id=name,
@@ -92,7 +92,7 @@ def _token(file: Path | None) -> str:
 def _kept_files(api: HfApi, name: str, request: HubRequest) -> list[str]:
     """Files of the repository that the push does not replace; refuses a repository that must not change."""
     hub = constants.ENDPOINT
-    with _explained(name):
+    with _error_text(name):
         try:
             info = api.model_info(name)
         except RepositoryNotFoundError as error:
@@ -116,7 +116,7 @@ def _kept_files(api: HfApi, name: str, request: HubRequest) -> list[str]:
 
 
 @contextmanager
-def _explained(name: str) -> Iterator[None]:
+def _error_text(name: str) -> Iterator[None]:
     """Turn an error of the hub into one sentence, without the signatures in its addresses."""
     try:
         yield

@@ -77,10 +77,10 @@ def files_to_copy(folder: Path) -> dict[str, str]:
     """
     texts = {}
     if (folder / READER_FILE).is_file():
-        texts[READER_FILE] = _indented(read_json(folder / READER_FILE, "settings"))
+        texts[READER_FILE] = _indented_json(read_json(folder / READER_FILE, "settings"))
     if (folder / TASK_FILE).is_file():
         task = read_json(folder / TASK_FILE, "a task")
-        texts[TASK_FILE] = _indented(without_old_calibration(task) if isinstance(task, dict) else task)
+        texts[TASK_FILE] = _indented_json(without_old_calibration(task) if isinstance(task, dict) else task)
         return texts
     usage = read_usage(folder)
     if usage.label_separator or usage.vectors:
@@ -88,5 +88,5 @@ def files_to_copy(folder: Path) -> dict[str, str]:
     return texts
 
 
-def _indented(value: Any) -> str:
+def _indented_json(value: Any) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"

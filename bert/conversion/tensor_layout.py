@@ -142,10 +142,10 @@ def join_parts(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def _check_tied(raw: RawTensors, tied: list[str], parameters: dict[str, np.ndarray], notes: list[str]) -> None:
     for name in tied:
         original = tensor_names.TIED[name.removeprefix("bert.")]
-        array, kept = raw.tensors[name], parameters.get(original)
-        if kept is None and original == DECODER_BIAS:
+        array, tied_to = raw.tensors[name], parameters.get(original)
+        if tied_to is None and original == DECODER_BIAS:
             parameters[original] = array
-        elif kept is None or array.shape != kept.shape or array.tobytes() != kept.tobytes():
+        elif tied_to is None or array.shape != tied_to.shape or array.tobytes() != tied_to.tobytes():
             raise ConversionError(
                 f"{raw.source}: {name} must equal {original}, to which this network ties it, and "
                 "does not; an untied decoder cannot be represented here"

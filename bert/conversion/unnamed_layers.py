@@ -36,7 +36,7 @@ def parameters_of_layers(raw: RawTensors, fused_qkv: str | None, notes: list[str
         notes: gets a line for what is left out or inferred.
 
     Raises:
-        ConversionError: the layers are not those of a BERT, or the order of a fused matrix is not given.
+        ConversionError: the layers are not a BERT's, or the order of a fused matrix is not given.
     """
     kinds, bias, training = _by_kind(raw)
     embeddings, linear, norms = (kinds.get(kind, []) for kind in ("embedding", "linear", "layer_norm"))

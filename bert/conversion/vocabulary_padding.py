@@ -9,7 +9,7 @@ from bert.conversion.untrusted_files import ConversionError
 from bert.model.head_specs import DECODER_BIAS, TOKEN_WEIGHTS
 
 # A padded token has a row of zeros, and this bias in the masked-LM head. exp(-100) adds nothing to a softmax, so the
-# losses are those of the unpadded model, and no gradient moves the row.
+# losses equal the unpadded model's, and no gradient moves the row.
 PADDED_BIAS = -100.0
 
 

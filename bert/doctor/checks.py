@@ -16,8 +16,8 @@ from bert.doctor.requirements import SUPPORTED
 from bert.help_parser import HelpParser
 from bert.interpreter import install_command, shell_command
 
-OK, WARNING, FAILURE = "ok", "warning", "failure"
-_LEVEL_NAMES = {OK: "ok  ", WARNING: "WARN", FAILURE: "FAIL"}
+PASSED, WARNING, FAILURE = "ok", "warning", "failure"
+_LEVEL_NAMES = {PASSED: "ok  ", WARNING: "WARN", FAILURE: "FAIL"}
 GIB = 2**30
 # Compute capabilities of the machine code in PyPI's wheel of 2.6.2, by its CUDA. It has no PTX for newer GPUs.
 WHEEL_ARCHITECTURES = {"11.8": ((6, 1), (7, 0), (7, 5), (8, 0), (8, 6))}
@@ -46,8 +46,8 @@ def warning_if(holds: bool, advice: str) -> Problem:
 
 
 def finding_of(name: str, found: str, *problems: Problem) -> Finding:
-    """The finding for the first problem of a check, otherwise the finding OK."""
-    _, level, advice = next((problem for problem in problems if problem[0]), (False, OK, ""))
+    """The finding for the first problem of a check, otherwise the finding PASSED."""
+    _, level, advice = next((problem for problem in problems if problem[0]), (False, PASSED, ""))
     return Finding(level, name, found, advice)
 
 

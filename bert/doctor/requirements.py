@@ -27,16 +27,16 @@ def pins(extras: Iterable[str]) -> dict[str, str]:
     versions = dict(_PACKAGE.findall(lock))
     own = next(text for text in lock.split("[[package]]\n") if text.startswith('name = "bert-on-paddle"\n'))
     named = tomllib.loads(f"[[package]]\n{own}")["package"][0]["optional-dependencies"]
-    found: dict[str, str] = {}
+    pinned: dict[str, str] = {}
     for extra in extras:
         if extra == "paddle3-gpu":  # in Paddle's own index alone
             project = tomllib.loads((_FOLDER / "pyproject.toml").read_text(encoding="utf-8"))
             name, version = project["tool"]["bert-on-paddle"][extra].split("==")
-            found[name] = version
+            pinned[name] = version
         for package in named.get(extra, ()):
             if _applies(package.get("marker", "")):
-                found[package["name"]] = package.get("version", versions[package["name"]])
-    return found
+                pinned[package["name"]] = package.get("version", versions[package["name"]])
+    return pinned
 
 
 def _applies(marker: str) -> bool:
@@ -61,13 +61,13 @@ def differences(wanted: dict[str, str]) -> list[str]:
 @cache
 def _versions_of_folders() -> dict[str, list[str]]:
     """Package -> versions, from the names of the .dist-info folders (ten times faster than their metadata)."""
-    found: dict[str, list[str]] = {}
+    versions: dict[str, list[str]] = {}
     for folder in filter(os.path.isdir, dict.fromkeys(sys.path)):
         for name in os.listdir(folder):
             if name.endswith(".dist-info"):
                 package, _, version = name.removesuffix(".dist-info").partition("-")
-                found.setdefault(re.sub(r"[-_.]+", "-", package).lower(), []).append(version)
-    return found
+                versions.setdefault(re.sub(r"[-_.]+", "-", package).lower(), []).append(version)
+    return versions
 
 
 def installed_version(package: str) -> str | None:

@@ -100,16 +100,16 @@ def _time(
     evaluations = -(-run.max_steps // run.eval_freq) if run.do_eval else 0
     forward = update / (3 * batch.resolved_global_batch_size(world_size))  # a sequence; backward costs two
     training, evaluating = run.max_steps * update, evaluations * num_evaluated * forward
-    shown = f"about {duration(training + evaluating)}"
+    estimate = f"about {duration(training + evaluating)}"
     if run.finish_in is not None and training + evaluating > run.finish_in:
         fitting = run.max_steps * run.finish_in / (training + evaluating)
-        shown = f"{duration(run.finish_in)}, in which about {fitting:,.0f} of these updates fit"
+        estimate = f"{duration(run.finish_in)}, in which about {fitting:,.0f} of these updates fit"
     elif evaluations:
-        shown += f", of it {evaluations} evaluation{'s' if evaluations > 1 else ''} {duration(evaluating)}"
+        estimate += f", of it {evaluations} evaluation{'s' if evaluations > 1 else ''} {duration(evaluating)}"
     if run.finish_in is None and training + evaluating > _LONG_SECONDS:
         flag = "--epochs" if is_by_epochs else "--max-steps"
-        shown += f"; --hours, fewer {flag}, a lower --max-seq-length or a smaller model make it shorter"
-    return f"{shown} (estimate for {world_size} x {hardware.name}, mean padded length {length:.0f})"
+        estimate += f"; --hours, fewer {flag}, a lower --max-seq-length or a smaller model make it shorter"
+    return f"{estimate} (estimate for {world_size} x {hardware.name}, mean padded length {length:.0f})"
 
 
 def _mean_padded_length(lengths: "np.ndarray", config: FineTuningConfig) -> float:

@@ -27,8 +27,8 @@ class FeatureTable:
     """n tokenised sequences, T tokens in all. Tasks add arrays of their own.
 
     Attributes:
-        first_lengths: integers [n]: tokens of type 0; those after them have `second_type`. None: all have type 0.
-        labels: name of the program's input -> integers or float32 [n], or those of tokens [T] with UNLABELLED.
+        first_lengths: integers [n]: tokens of type 0; later tokens have `second_type`. None: all have type 0.
+        labels: name of the program's input -> integers or float32 [n]; for tokens [T] with UNLABELLED.
     """
 
     input_ids: np.ndarray  # integers [T]; sequence i is input_ids[offsets[i]:offsets[i + 1]]

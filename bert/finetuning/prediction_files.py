@@ -194,5 +194,5 @@ class PredictionFiles:
 def stamps(paths: Sequence[Path]) -> list[Any]:
     """Names, sizes and modification times of files, or of all files in folders."""
     files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
-    found = [(file, file.stat()) for file in files if file.is_file()]
-    return [[str(file.absolute()), stat.st_size, stat.st_mtime_ns] for file, stat in found]
+    states = [(file, file.stat()) for file in files if file.is_file()]
+    return [[str(file.absolute()), stat.st_size, stat.st_mtime_ns] for file, stat in states]

@@ -214,8 +214,8 @@ class FineTuningEvaluation(Evaluation):
             steps, rate = config.run.max_steps, config.optimizer.learning_rate
             remedy = f"train longer (now --max-steps {steps}) or with another --learning-rate (now {rate:g}), or "
             remedy += "start from better weights, or check that the labels are right"
-        shown = f"{name.removeprefix('eval_')} {metrics[name]:{metric_form(name, metrics)}}"
-        return f"{shown} is near zero: the model has learned next to nothing of this task; {remedy}"
+        score = f"{name.removeprefix('eval_')} {metrics[name]:{metric_form(name, metrics)}}"
+        return f"{score} is near zero: the model has learned next to nothing of this task; {remedy}"
 
     def _announce(self, part: Part) -> None:
         """Log where the results are. If the task wants it, link them in the folder of the checkpoints."""

@@ -157,8 +157,8 @@ class FineTuningTask(ABC):
         """Read, check and tokenise every file."""
         train = None
         if self.training_file is not None:
-            train = self._described(self.training_file, self.training, training=True).table
-        evaluated = [(part, self._described(part.path, self.read(part))) for part in self.evaluated]
+            train = self._described_features(self.training_file, self.training, training=True).table
+        evaluated = [(part, self._described_features(part.path, self.read(part))) for part in self.evaluated]
         predicted = [(part, sum(map(len, self.windows(part)))) for part in self.predicted]
         for part, number in predicted:
             logger.info(f"{part.path}: {number:,} {self.unit}")
@@ -166,7 +166,7 @@ class FineTuningTask(ABC):
             logger.info(note)
         return FineTuningData(train, evaluated, predicted)
 
-    def _described(self, path: Path, examples: Any, training: bool = False) -> Features:
+    def _described_features(self, path: Path, examples: Any, training: bool = False) -> Features:
         table, counts = self.features(examples, training)
         if training:
             refuse_unknown(table.input_ids, self.vocabulary, str(path))

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from bert.inference.nearest import hybrid_weight
 from bert.inference.reranked import Reranker
 from bert.inference.trained_model import TrainedModel
 from bert.search.index import Change, SearchIndex
@@ -72,7 +73,7 @@ class Searcher:
         self.model, self.index, self.reranker = model, index, reranker
         self.index.require_model(index_model(model))
         usage = model.opened.usage
-        self._weight = usage.vectors.hybrid_weight if usage.vectors else None
+        self._weight = hybrid_weight(model)
         self._language = usage.language or _LANGUAGE
         self._count, self._room = token_counts(model.tokenizer), room_of(model)
 

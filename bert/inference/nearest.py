@@ -45,9 +45,14 @@ def ranking_of(model: TrainedModel, ranking: Ranking | None) -> Ranking:
 
 
 def hybrid_weight(model: TrainedModel) -> float:
-    """The share of the vectors in the hybrid ranking: as the training fitted it, otherwise the usual one."""
+    """The share of the vectors in the hybrid ranking: as the training fitted it, otherwise the usual one.
+
+    Vectors that were not trained for search get none, as they find next to nothing (tests/research/search.md).
+    """
     form = model.opened.usage.vectors
-    return USUAL_WEIGHT if form is None or form.hybrid_weight is None else form.hybrid_weight
+    if form is None:
+        return 0.0
+    return USUAL_WEIGHT if form.hybrid_weight is None else form.hybrid_weight
 
 
 class NearestSentences:

@@ -47,7 +47,7 @@ def find_reranker(source: str | Path, chosen: str | Path | None = None, **settin
     Raises:
         ValueError: the chosen folder has no reranker.
     """
-    folder = Path(source).expanduser() / FOLDER if chosen is None else Path(chosen).expanduser()
+    folder = _beside(Path(source).expanduser()) if chosen is None else Path(chosen).expanduser()
     if str(chosen) == NONE or (chosen is None and not folder.is_dir()):
         return None
     model = load_model(folder, **settings)
@@ -58,3 +58,12 @@ def find_reranker(source: str | Path, chosen: str | Path | None = None, **settin
         logger.info("%s is not used: it did not help in its training, so its weight is 0", folder)
         return None
     return found
+
+
+def _beside(source: Path) -> Path:
+    """The folder of a reranker of the output folder OUTPUT, OUTPUT/MODEL/STAGE or OUTPUT/MODEL/STAGE/STEP."""
+    whole = source.absolute()
+    levels = 3 if whole.name.isdecimal() else 2
+    outer = whole.parents[levels - 1] / FOLDER if len(whole.parents) >= levels else whole / FOLDER
+    is_of_a_run = (outer / "reranker.yaml").is_file()
+    return outer if is_of_a_run and not (source / FOLDER).is_dir() else source / FOLDER

@@ -170,5 +170,5 @@ def parts_of_time(job: Job) -> list[float]:
 
 
 def trainings(job: Job) -> list[Train]:
-    """All trainings of a job in order, including those in groups."""
+    """All trainings of a job in order, including trainings in groups."""
     return [step for step in job.all_steps() if isinstance(step, Train)]

@@ -56,6 +56,7 @@ class Launcher:
     main_settings: Mapping[str, str] = field(default_factory=dict)
     phases: Sequence[int] = ()  # phases with their own flags, --phaseN-NAME
     add_flags: Callable[[SettingsParser], None] = field(default=lambda parser: None)  # adds flags that are no settings
+    help_flag: str = ""  # a flag before --help that selects the group of its name; "": none does
 
     def topics(self) -> dict[str, str]:
         """Texts that `--help TOPIC` shows besides groups of flags."""
@@ -65,8 +66,8 @@ class Launcher:
             for title, listed in self.names.items()
         ]
         title = "Positional arguments and their defaults (- means the default):"
-        shown = {"positional": "\n".join([title, *rows]) if rows else "", "recipes": "\n\n".join(names)}
-        return {topic: text for topic, text in shown.items() if text}
+        texts = {"positional": "\n".join([title, *rows]) if rows else "", "recipes": "\n\n".join(names)}
+        return {topic: text for topic, text in texts.items() if text}
 
 
 class CommandLine(NamedTuple):
@@ -114,11 +115,11 @@ class _Help(Action):
     """The action of `--help` and `--help TOPIC`."""
 
     def __call__(self, parser: Any, namespace: Any, topic: Any, option_string: str | None = None) -> None:
-        has_group = any(group.title == "text" for group in parser._action_groups)
-        is_about_text = has_group and not topic and bool(getattr(namespace, "text", None))
-        print(parser.help_about("text" if is_about_text else topic))
-        if is_about_text:
-            print("These flags go with --text. For all others type --help without --text.")
+        name = parser._launcher.help_flag
+        is_about_flag = bool(name and not topic and getattr(namespace, name, None))
+        print(parser.help_about(name if is_about_flag else topic))
+        if is_about_flag:
+            print(f"These flags go with --{name}. For all others type --help without --{name}.")
         parser.exit()
 
 
@@ -160,9 +161,9 @@ class LauncherParser(SettingsParser):
 
     def _phase_of(self, flag: str) -> str | None:
         """The phase of a flag, such as phase1 of --phase1-NAME; None for a flag of the whole command."""
-        found = re.match(r"--(phase\d)-", flag)
+        match = re.match(r"--(phase\d)-", flag)
         is_own = flag.partition("=")[0] in self._option_string_actions  # such as --phase1-bin-size
-        return found[1] if found and self._launcher.phases and not is_own else None
+        return match[1] if match and self._launcher.phases and not is_own else None
 
     def _read_of_phase(self, phase: str, words: Sequence[str]) -> dict[str, Any]:
         """Parse the flag of a phase without its prefix, which errors show again."""

@@ -25,7 +25,7 @@ def is_done(config: TrainingConfig) -> bool:
     """Whether the training is finished (all updates, early stopping or a decay) and its checkpoint is valid.
 
     A benchmark is never done. Where the number of updates is not known yet, the run is done if one with these epochs
-    is. A damaged checkpoint is reported: the run continues from the one before.
+    is. A damaged checkpoint is reported: the run continues from an earlier one.
     """
     run, summary = config.run, read_json(config.stage_dir() / "summary.json")
     if run.benchmark:
@@ -56,7 +56,7 @@ def newest_saved(config: TrainingConfig) -> int | None:
 def refuse_other_run(config: TrainingConfig, world_size: int) -> None:
     """Refuse a run whose training differs from the run in its output folder.
 
-    `check_continues` checks that seed and data equal those of the checkpoint when it is loaded. A run may be extended:
+    `check_continues` checks that seed and data are the checkpoint's when it is loaded. A run may be extended:
     more updates or epochs than before. It may be shortened to what it has not made yet.
     """
     differences = _differences(config) if config.trains() else {}

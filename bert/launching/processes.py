@@ -11,7 +11,7 @@ from typing import Any
 
 from bert.config.flags import flag_name
 from bert.interpreter import repository_environment
-from bert.parent_death import LAUNCHER, end_with
+from bert.parent_death import LAUNCHER_VARIABLE, end_with
 from bert.rank_environment import of_launcher
 
 RANK = "PADDLE_TRAINER_ID"  # environment variable: the number of a rank
@@ -47,7 +47,7 @@ def start_process(
     Paddle's launcher gets no variable that may be a secret; its ranks do, and so does a rank without it.
     """
     us = os.getpid()
-    environment = repository_environment() | dict(variables) | {LAUNCHER: str(us)}
+    environment = repository_environment() | dict(variables) | {LAUNCHER_VARIABLE: str(us)}
     if RANK in variables:
         environment = {name: text for name, text in environment.items() if name not in _OF_OTHER_PYTHONS}
 

@@ -32,7 +32,7 @@ class WorkerOutput:
         self._position = self._starts.get(FIRST_LOG, 0)
 
     def new_lines(self, ended: bool = False) -> Iterator[bytes]:
-        """Lines that the first rank has completed since the last call, and if it `ended` its last, unfinished line."""
+        """Lines that the first rank wrote since the last call; if it `ended`, also its unfinished last line."""
         text = self._read(FIRST_LOG, self._position)
         if not ended:
             text = text[: text.rfind(b"\n") + 1]
@@ -46,8 +46,8 @@ class WorkerOutput:
 
         A signal is a negative number. The launcher may note a rank that failed because it lost another.
         """
-        found = re.match(rb"(\d+)", self._read(EXIT_CODE, 0)) or _FAILED.search(self._read(LAUNCHER_LOG))
-        return int(found[1]) if found else None
+        match = re.match(rb"(\d+)", self._read(EXIT_CODE, 0)) or _FAILED.search(self._read(LAUNCHER_LOG))
+        return int(match[1]) if match else None
 
     def unseen_reason(self) -> list[str]:
         """Last lines of the rank that explains a failure; empty for the first rank, whose output was shown.

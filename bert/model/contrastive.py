@@ -1,8 +1,8 @@
 """Contrastive training of text vectors: InfoNCE over all pairs of a global batch, with micro-batches and ranks.
 
 The loss reads the vectors of the whole batch, `BATCH_VECTORS`, which are computed before its micro-steps (Gao et al.,
-2021). A micro-step replaces those of its own texts by live ones: the gradient of their parameters is then exact, and
-the sum over micro-steps and ranks is that of the whole batch, however it is divided.
+2021). A micro-step replaces the vectors of its own texts by live ones: the gradient of their parameters is then exact,
+and the sum over micro-steps and ranks equals the whole batch's, however it is divided.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ class ContrastiveObjective(Objective):
     A batch of B pairs has V texts: B queries, their B passages in the same order, then all further negatives.
 
     Attributes:
-        pooling: "mean" of the states of all tokens, or that of "cls".
+        pooling: "mean" of the states of all tokens, or the state of "cls".
         temperature: cosines are divided by it.
         dimensions: the loss is also of the first so many numbers of each vector (Kusupati et al., 2022).
     """
@@ -35,7 +35,7 @@ class ContrastiveObjective(Objective):
     dimensions: tuple[int, ...] = ()
 
     labels: ClassVar = {
-        BATCH_VECTORS: ([-1, -1], "float32"),  # [V, hidden]; those of this micro-batch's texts are not read
+        BATCH_VECTORS: ([-1, -1], "float32"),  # [V, hidden]; rows of this micro-batch's texts are not read
         "text_places": ([-1], "int64"),  # of this micro-batch's texts among the V
         "not_negatives": ([-1, -1], "float32"),  # [B, V - B]; 1: this text is no negative of this pair's query
         "pair_numbers": ([-1], "int64"),  # 0 ... B - 1

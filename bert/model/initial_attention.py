@@ -18,7 +18,7 @@ from bert.model.modeling import layer_name
 from bert.runtime.paddle_api import read_variable, write_variable
 
 _LAYERS = 2  # the first; of larger models nothing else was measured
-_HEIGHT = 7.2  # of the scores at the offset, above those of tokens far away
+_HEIGHT = 7.2  # of the scores at the offset, above the scores of distant tokens
 _SINUSOIDS, _KEPT = 0.7, 0.2  # of a BERT's positions: their length beside the rest's, and the share of random ones left
 
 
@@ -66,7 +66,7 @@ def _common_part(config: BertConfig, turned: int, value_of: Callable) -> tuple[n
 def _sinusoids(config: BertConfig, turned: int, value_of: Callable) -> tuple[np.ndarray, np.ndarray]:
     """For a BERT: sinusoids added to positions (Vaswani et al., 2017), and complex weights that read them.
 
-    What is random in the positions is noise for those who read words, and mostly goes.
+    The random part of the positions is noise for heads that read words, and is mostly removed.
     """
     words, positions = (value_of(f"bert.embeddings.{kind}_embeddings.weight") for kind in ("word", "position"))
     hidden = config.hidden_size

@@ -16,7 +16,7 @@ class Schedule:
     - linear; cosine: half a cosine (Loshchilov & Hutter, 2017), without restarts; constant.
     - inverse-sqrt: with the root of the update (Vaswani et al., 2017), which no length decides; falls towards the end.
     - wsd: warm-up, stable, decay (Hu et al., 2024): the peak up to `decay_start`, then linear. Haegele et al. (2024)
-      measured 1 - sqrt slightly better; only a line can be spread anew at any update and remain one.
+      measured 1 - sqrt slightly better; only a line can be replanned at any update and remain one.
     """
 
     settings: OptimizerSettings

@@ -1,7 +1,7 @@
 """Recomputation of encoder layers in the backward pass, which saves memory (Chen et al., 2016).
 
 The pass goes over the finished program, so it knows nothing of precision, accumulation or kernels. Paddle's
-RecomputeOptimizer draws dropout's random numbers anew the second time, and its gradients are silently those of another
+RecomputeOptimizer draws other random numbers for dropout the second time, and its gradients are silently of another
 loss. Here both draw them from one seed, which the host feeds; on CPU both read one mask.
 """
 
@@ -29,7 +29,7 @@ def recompute_layers(main: static.Program) -> tuple[str, ...]:
     backward = next(index for index, operator in enumerate(operators) if operator.attr("op_role") & _BACKWARD)
     starts: dict[str, int] = {}
     for index, operator in enumerate(operators[:backward]):
-        if operator.type != "conditional_block":  # that of the copies in half precision
+        if operator.type != "conditional_block":  # the block that makes half-precision copies
             for match in filter(None, map(_LAYER.search, operator.input_arg_names)):
                 starts.setdefault(match[1], index)
     ends, seeds = list(starts.values())[1:], list[str]()
@@ -42,12 +42,12 @@ def recompute_layers(main: static.Program) -> tuple[str, ...]:
 def _recompute(editor: BlockEditor, layer: list, forward: list, backward: list) -> list[str]:
     """Recompute one layer; `forward` and `backward` are the operators after it."""
     block = editor.block
-    kept = {name for operator in forward for name in operator.input_arg_names}
+    stored = {name for operator in forward for name in operator.input_arg_names}
     for operator in layer:
         shapes = operator.output("XShape") if "XShape" in operator.output_names else []
-        kept |= set(operator.output_arg_names if operator.type in _KEPT else shapes)
-        kept |= {name for name in operator.output_arg_names if block.var(name).dtype in _INTEGERS}
-    inside = {name for operator in layer for name in operator.output_arg_names} - kept
+        stored |= set(operator.output_arg_names if operator.type in _KEPT else shapes)
+        stored |= {name for name in operator.output_arg_names if block.var(name).dtype in _INTEGERS}
+    inside = {name for operator in layer for name in operator.output_arg_names} - stored
     wanted = {name for operator in backward for name in operator.input_arg_names} & inside
     again = []
     for operator in reversed(layer):

@@ -76,7 +76,7 @@ SHORT_SHARE = 1.0
 # tokens, what is cut from long pairs, and random next sentences.
 FILLED_BY_A_SAMPLE, USED_BY_A_SAMPLE = 0.59, 0.444
 
-# Of models that begin anew, on the same sentence pairs: next sentences are not learned. Measured: the table in
+# Of models with random weights, on the same sentence pairs: next sentences are not learned. Measured: the table in
 # tests/research/your_text.md. Weights that are given keep BERT's objective, and with it their pooler.
 OBJECTIVE, MASKED_SHARE = "mlm", 0.25
 # The block on CPUs; measured: "ModernBERT's block" in tests/research/pretraining.md. Nobody has run it on a GPU.
@@ -90,7 +90,7 @@ ADAMW_RATE, ADAMW_BATCH_TOKENS, ADAMW_BATCH = 3e-3, round(16 * 128 * FILLED_BY_A
 MOST_ADAMW_GROWTH = 2**0.5
 
 # Tokens that training reads for each parameter of the layers: 20 balances size and time (Hoffmann et al., 2022).
-# anchor: the quickstart's first recipe read 19; that of now reads 33. Four layers that read 9 guess masked words better
+# anchor: the quickstart's first recipe read 19; today's reads 33. Four layers that read 9 guess masked words better
 # on two texts of four, and are worse for labels: "Depth" in tests/research/finetuning.md.
 TOKENS_PER_PARAMETER = 20.0
 # Tokens of text for each of those parameters: with fewer, EPOCHS do not bring enough; a rule of thumb.
@@ -116,7 +116,7 @@ WARMUP_LARGE_BATCH, WARMUP_OF_LARGE_BATCHES = 8_192, 0.2843  # anchor: the publi
 MOST_RATE = 1e-2  # whatever the batch
 
 # Continued pre-training: AdamW with 1e-4 at 256 sequences (Gururangan et al., 2020, task-adaptive), by the root of the
-# batch 5e-5 at 64, which is BERT's fine-tuning range. A masked-LM head that is made anew needs ten times as much; the
+# batch 5e-5 at 64, which is BERT's fine-tuning range. A new masked-LM head needs ten times as much; the
 # encoder behind it forgets with 5e-4: "MiniLM adapted" in tests/research/finetuning.md.
 CONTINUED_RATE, CONTINUED_BATCH_TOKENS = 1e-4, round(256 * 128 * _FILLED)
 NEW_HEAD_RATE, RATE_BELOW_A_NEW_HEAD = 1e-3, 1e-4  # whatever the batch
@@ -152,7 +152,7 @@ EVALUATED_SEQUENCES = {"cpu": 1_000, "gpu": 2_048}  # in each, if the text has s
 # Evaluations without a lower held-out loss that end the training, and the share of the updates before which none
 # counts. On 90 kB the loss rose with the rate after the first evaluation and fell below it from a quarter on.
 EARLY_STOPPING, EARLY_STOPPING_FROM = 5, 0.25
-EVALUATION_COST = 0.4  # seconds of an evaluated sequence, as a share of those of a trained one
+EVALUATION_COST = 0.4  # time of an evaluated sequence, as a share of a trained one's
 
 # Of text that a plan only assumes (--words): English prose, with the space after a word, in articles of Wikipedia.
 CHARACTERS_OF_A_WORD, WORDS_OF_A_DOCUMENT = 6, 500

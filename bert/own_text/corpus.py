@@ -163,7 +163,7 @@ def prepare(
             "they were, so they cannot be made again; restore one of the two "
             f"({_continuing_elsewhere(request.output_dir)} the new text)"
         )
-    products = Products(request.output_dir / "data", source)  # another vocabulary makes everything anew
+    products = Products(request.output_dir / "data", source)  # with another vocabulary all is made again
     for title, command, product in todo:
         if keep_existing and product.exists():
             continue

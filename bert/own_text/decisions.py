@@ -70,7 +70,7 @@ class Data:
         held_out: share of the text that is not trained on.
         normalization: what is done to the text before it becomes tokens.
         segmenter: finds the words that masks cover whole; None: masks cover single tokens.
-        samples: of one pass over the training text, with those of --replay, which are no part of the text.
+        samples: of one pass over the training text, with the samples of --replay, which are no part of the text.
     """
 
     tokens: float

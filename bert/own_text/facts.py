@@ -39,7 +39,7 @@ class TextFacts:
         reading_seconds: of a processor, that reading all files once takes.
         slowness: times that work takes here now, of what it takes alone on the machine.
         is_estimate: only a part was read, and the counts are scaled to all of it.
-        parts: the counts of each source, if there are several; those of --replay are no part of the sums.
+        parts: the counts of each source, if there are several; the sums exclude --replay.
     """
 
     files: int

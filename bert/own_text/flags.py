@@ -1,4 +1,4 @@
-"""Settings and flags of a pre-training on the user's text (`--text FOLDER`), besides those of every training."""
+"""Settings and flags that only a pre-training on the user's text has (`--text FOLDER`)."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal

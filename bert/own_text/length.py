@@ -1,4 +1,4 @@
-"""The length of a training on the user's text: what is requested, and the updates and seconds it means."""
+"""The length of a training on the user's text: the request, and the resulting updates and seconds."""
 
 import dataclasses
 import math

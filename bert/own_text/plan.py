@@ -1,4 +1,4 @@
-"""The recorded plan of a training on the user's text: its settings, and what is expected of it."""
+"""The recorded plan of a training on the user's text: its settings and its expected results."""
 
 import dataclasses
 from typing import Any
@@ -27,7 +27,7 @@ class TextPlan:
     """The plan for one text and one machine.
 
     Attributes:
-        model: a name of `constants.MODELS`, or that of the weights.
+        model: a name of `constants.MODELS`, or the name of the weights.
         settings: of the training by their flat names, with the requested ones, without paths and length.
         updates: that are expected.
         seconds: that the whole command is expected to take.

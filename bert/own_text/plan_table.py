@@ -94,7 +94,7 @@ def _size_of(folder: Path) -> int:
 def device_rows(
     plan: TextPlan, placement: Placement, machine: MachineFacts, request: TextRequest
 ) -> dict[str, PlanRow]:
-    """Rows about the devices, by name. They do not affect what is learned."""
+    """Rows about the devices, by name. The devices do not affect what is learned."""
     ranks, network = placement.ranks, plan.network()
     where = f"{machine.gpus} here" if placement.device == "gpu" else f"no GPU here{machine.note}"
     if machine.is_planned:
@@ -239,7 +239,7 @@ def _rows_of_the_length(decisions: Decisions, plan: TextPlan) -> Iterator[PlanRo
     why += f"; {duration(overhead.before_training)} before the first update"
     seconds = plan.seconds if length.hours is None else length.seconds()
     yield PlanRow(_TIME, duration(seconds), why, "--hours")
-    if expected := _expected(decisions):
+    if expected := _expected_loss_row(decisions):
         is_known = decisions.data.tokens >= constants.LITTLE_TEXT
         why = f"+-{ERROR}; measured on other texts" if is_known else _LEAST_MEASURED
         yield PlanRow(_EXPECTED, expected, why, "--hours")
@@ -259,7 +259,7 @@ def _source_rows(decisions: Decisions) -> Iterator[PlanRow]:
             yield PlanRow(f"{_EPOCHS}: {source.name}", f"{passes:,.3g} over it", why, flag)
 
 
-def _expected(decisions: Decisions) -> str | None:
+def _expected_loss_row(decisions: Decisions) -> str | None:
     """Row with the expected held-out loss, if comparable trainings were measured."""
     candidate, request, rates = decisions.candidate, decisions.request, decisions.rates
     share = request.setting("eval_masked_lm_ratio", MASKED_SHARE)

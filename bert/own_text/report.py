@@ -31,7 +31,7 @@ def result_lines(plan: TextPlan, config: PretrainingConfig) -> Iterator[str]:
     )
     if summary.get("stopped_early"):
         yield _stopped_early(summary)
-    yield f"learned: {_learned(summary, config)}"
+    yield f"learned: {_loss_sentence(summary, config)}"
     name = f"eval_{REPLAY}_masked_lm_loss"
     before, after = summary.get(f"initial_{name}"), summary.get(name)
     if before is not None and after is not None:
@@ -62,7 +62,7 @@ def _result_loss(summary: Mapping[str, Any]) -> float | None:
     return summary.get("best_eval_masked_lm_loss", loss) if summary.get("ends_with_best") else loss
 
 
-def _learned(summary: Mapping[str, Any], config: PretrainingConfig) -> str:
+def _loss_sentence(summary: Mapping[str, Any], config: PretrainingConfig) -> str:
     last, loss, entropy = summary.get("eval_masked_lm_loss"), _result_loss(summary), summary.get("unigram_entropy")
     if last is None or loss is None:
         return "nothing was held out to measure it on"

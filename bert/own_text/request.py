@@ -189,15 +189,15 @@ def _assumed_words(launch: Mapping[str, Any]) -> int | None:
     typed = launch.get("words")
     if typed is None:
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmb]?)", str(typed).lower().replace(",", "").replace("_", ""))
-    if found is None or not float(found[1]):
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmb]?)", str(typed).lower().replace(",", "").replace("_", ""))
+    if match is None or not float(match[1]):
         raise ValueError(f"words={typed} must be a number of words above 0, such as 120M or 1.5B; change --words")
     if "text" in launch or is_evening(launch):
-        given = "--text names some" if "text" in launch else f"--config {launch['config']} collects some"
-        raise ValueError(f"--words {typed} stands for text that is not there, and {given}; drop one of the two")
+        source = "--text names some" if "text" in launch else f"--config {launch['config']} collects some"
+        raise ValueError(f"--words {typed} stands for text that is not there, and {source}; drop one of the two")
     if not {"plan", "dry_run", "show_config"}.intersection(launch):
         raise ValueError(f"--words {typed} is for a plan; pass --plan --hardware 8xA100-80GB, or --dry-run, with it")
-    return round(float(found[1]) * _MULTIPLES[found[2]])
+    return round(float(match[1]) * _MULTIPLES[match[2]])
 
 
 def _without_length(words: Iterable[str]) -> tuple[str, ...]:
@@ -222,10 +222,10 @@ def _with_recipe(
     """
     if not is_evening(launch):
         return dict(launch), dict(training), None
-    given = {name: value for name, value in launch.items() if name != "config"}
-    has_length = not {*given, *training}.isdisjoint(("hours", "epochs", "max_steps"))
-    if "text" in given:
-        return {**({} if has_length else {"hours": evening.HOURS}), **given}, dict(training), None
+    flags = {name: value for name, value in launch.items() if name != "config"}
+    has_length = not {*flags, *training}.isdisjoint(("hours", "epochs", "max_steps"))
+    if "text" in flags:
+        return {**({} if has_length else {"hours": evening.HOURS}), **flags}, dict(training), None
     output_dir = Path(training.get("output_dir", evening.OUTPUT_DIR))
     folder = output_dir / "documentation"
     recipe = {
@@ -235,7 +235,7 @@ def _with_recipe(
     }
     if "vocab_file" in training:
         del recipe["vocab_size"]
-    return {"config": evening.MODEL, "text": [str(folder / FILE_NAME)], **given}, {**recipe, **training}, folder
+    return {"config": evening.MODEL, "text": [str(folder / FILE_NAME)], **flags}, {**recipe, **training}, folder
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------------
@@ -254,19 +254,19 @@ def _refuse_positional_and_phases(line: CommandLine) -> None:
 
 
 def _refuse_contradictions(launcher: Mapping[str, Any], common: Mapping[str, Any]) -> None:
-    given = {name: value for name, value in {**launcher, **common}.items() if value != _ONE_MACHINE.get(name)}
+    flags = {name: value for name, value in {**launcher, **common}.items() if value != _ONE_MACHINE.get(name)}
     for names, rule, remedy in _CONTRADICTIONS:
-        _refuse(given, names, rule, remedy)
-    if "from_pretrained_params" in given:
+        _refuse(flags, names, rule, remedy)
+    if "from_pretrained_params" in flags:
         brought = ("config", "bert_model", "config_file", "vocab_file", "vocab_size", "lowercase", "strip_accents")
         sizes = tuple(name for name in BertConfig.model_fields if "dropout" not in name)
-        _refuse(given, (*brought, *sizes), "continues --from-pretrained-params, which bring it", "drop it")
-    for name, other in _NEEDS_WEIGHTS.items() if "from_pretrained_params" not in given else ():
-        if name in given:
+        _refuse(flags, (*brought, *sizes), "continues --from-pretrained-params, which bring it", "drop it")
+    for name, other in _NEEDS_WEIGHTS.items() if "from_pretrained_params" not in flags else ():
+        if name in flags:
             raise ValueError(f"{flag_name(name)} is for --from-pretrained-params; {other}")
-    if "vocab_file" in given and "vocab_size" in given:
+    if "vocab_file" in flags and "vocab_size" in flags:
         raise ValueError(
-            f"--vocab-size={given['vocab_size']} is read from --vocab-file={given['vocab_file']}; drop --vocab-size"
+            f"--vocab-size={flags['vocab_size']} is read from --vocab-file={flags['vocab_file']}; drop --vocab-size"
         )
 
 

@@ -49,12 +49,12 @@ def read_sources(
     """The sources, with the general text last; ValueError for a contradiction."""
     if "" in text or "" in (replay or ()):
         raise ValueError("--text names no file or folder (an empty word); is a variable not set?")
-    named = {word: found for word in text if (found := _NAMED.fullmatch(word)) and not Path(word).exists()}
+    weighted = {word: match for word in text if (match := _NAMED.fullmatch(word)) and not Path(word).exists()}
     sources = [TextSource("", _paths(text))]
-    if named and (plain := [word for word in text if word not in named]):
+    if weighted and (plain := [word for word in text if word not in weighted]):
         raise ValueError(f"text={plain[0]} has no weight, the others have; pass --text NAME=WEIGHT:PATH for each")
-    if named:
-        sources = _weighted([(word, named[word]) for word in text])
+    if weighted:
+        sources = _weighted([(word, weighted[word]) for word in text])
     if replay is not None:
         share = REPLAY_SHARE if replay_share is None else replay_share
         sources = [dataclasses.replace(source, share=source.share * (1 - share)) for source in sources]

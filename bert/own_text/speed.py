@@ -71,7 +71,7 @@ def measure_speeds(
         batches: sequences of an update, by the names of the candidates.
     Returns:
         Sequences per second of all ranks, of every candidate that can be measured in time; and the slowness: start-up
-        time here divided by that of an idle machine.
+        time here divided by an idle machine's.
     """
     configs = {one.name: dump_yaml(resolve_config(probe_settings(one, batches[one.name]), ENTRY)) for one in candidates}
     return _measure(configs, candidates[0].placement)

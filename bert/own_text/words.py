@@ -25,15 +25,17 @@ def normalization_of(request: TextRequest, text: TextFacts) -> Normalization:
     Raises:
         ValueError: the text needs a segmenter that is not installed.
     """
-    tokens, given = request.tokens, (request.lowercase, request.strip_accents)
+    tokens, requested = request.tokens, (request.lowercase, request.strip_accents)
     if tokens is None:
-        case = case_of(text.case, *given)
+        case = case_of(text.case, *requested)
     else:
-        case = tokens.normalization if given == (None, None) else tokens.vocabulary.normalization(*given)
+        case = tokens.normalization if requested == (None, None) else tokens.vocabulary.normalization(*requested)
         if not tokens.vocabulary.is_wordpiece():  # it cuts texts by itself
             return case
-    asked = case.word_segmenter if case.word_segmenter and request.word_segmenter == "auto" else request.word_segmenter
-    cutter = segmenter_of(text.cutter, asked)
+    segmenter = (
+        case.word_segmenter if case.word_segmenter and request.word_segmenter == "auto" else request.word_segmenter
+    )
+    cutter = segmenter_of(text.cutter, segmenter)
     return dataclasses.replace(case, word_segmenter=cutter, equal_letters=True)
 
 

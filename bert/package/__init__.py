@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         predict,
         pretrain,
         report,
+        rerank,
         serve,
     )
 
@@ -35,6 +36,7 @@ __all__ = [
     "predict",
     "pretrain",
     "report",
+    "rerank",
     "serve",
 ]
 

@@ -60,7 +60,7 @@ class LddlLoader:
         _check_shards(dataset, group.world_size)
         library = _load({shard.name: shard.num_samples for shard in dataset.directory.shards})
         reading = {"batch_size": config.batch.batch_size, "num_workers": 0, "use_shared_memory": False}
-        # A dictionary for each call: LDDL writes its collate function into it, so with that of another loader it would
+        # A dictionary for each call: LDDL writes its collate function into it, so with another loader's it would
         # collate twice, and the thread of Paddle's loader that fails at it leaves the run waiting.
         self._open = lambda start_epoch: library.get_bert_pretrain_data_loader(
             str(dataset.directory.directory),

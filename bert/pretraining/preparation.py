@@ -134,7 +134,7 @@ def preprocessing_command(config: PretrainingConfig, **options: Any) -> list[str
 def quickstart_steps(config: PretrainingConfig) -> list[Make]:
     """Steps that make the quickstart's data from text of this machine, with held-out text apart.
 
-    The seed does not depend on that of the training, so runs with different seeds share the shards. With fewer than
+    The seed is independent of the training's, so runs with different seeds share the shards. With fewer than
     five pairs of each sentence the model memorises the pairs.
     """
     home = config.data.vocab_file.parent  # which runs with another --output-dir share

@@ -193,7 +193,7 @@ def evaluate_pretraining(
 ) -> dict[str, float]:
     """Loss and accuracy of masked words and next sentences on the held-out batches of all ranks together.
 
-    `program` is a `program.EvaluationProgram`, `metric_names` are those of its objective. Losses are means over masked
+    `program` is a `program.EvaluationProgram`, `metric_names` are its objective's. Losses are means over masked
     tokens and over sequences, in nats, whatever the division into batches and ranks. Without next-sentence prediction
     its metrics are absent.
     """

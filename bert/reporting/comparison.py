@@ -46,7 +46,7 @@ def verdict(
 ) -> str:
     """A sentence that says whether a model beats a baseline, by the last metric (larger is better).
 
-    The margin, of 95%, is that of a paired bootstrap over rows, or over groups of rows. It is wider if these are few
+    The margin of 95% comes from a paired bootstrap over rows, or over groups of rows. It is wider if these are few
     (Student's t), and at least 3 / rows, the share that so many rows may miss (the rule of three). One group
     alone tells nothing of others.
 

@@ -18,6 +18,7 @@ _TITLES = {
 BASELINE_TITLES = {  # by their names in summary.json, scores and kept models, which users' scripts read
     "words alone": "bag-of-words baseline",
     "characters alone": "character baseline",
+    "bm25": "BM25",
 }
 IN_NATS = ("masked_lm_loss", "next_sentence_loss")
 _WORDS = (

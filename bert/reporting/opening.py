@@ -12,7 +12,7 @@ _PURPOSES = {  # by the stage of a run
     "reranker": "trained to rerank the passages of a query",
     "vectors": "trained to encode texts as vectors",
 }
-_LOSS = "eval_masked_lm_loss"
+_LOSS, _HYBRID = "eval_masked_lm_loss", "hybrid"
 
 
 def opening(run: RunRecord) -> str:
@@ -32,7 +32,7 @@ def opening(run: RunRecord) -> str:
 
 
 def main_metric(run: RunRecord) -> str | None:
-    """Metric of the first sentence: the one that selects the best checkpoint, otherwise the first.
+    """Metric of the first sentence: the metric that selects the best checkpoint, otherwise the first one.
 
     A score is a mean of metrics, which says less than the first of them.
     """
@@ -118,13 +118,16 @@ def _figure(name: str, value: float, run: RunRecord) -> str:
 def _comparison(name: str, value: float, run: RunRecord) -> str:
     """Text that compares a score with the best baseline, or with the most frequent class."""
     methods = levels(run, name)
+    together = methods.pop(_HYBRID, None)  # of the model and BM25: no plain method
     if name == _LOSS and methods:
         (entropy,) = methods.values()
         relation = "below" if value < entropy else "not below"
         return f"{relation} the {_figure(name, entropy, run)} of guessing by the frequency of words"
     if methods:
         best = max(methods, key=lambda method: methods[method])
-        return f"compared with {_figure(name, methods[best], run)} of the {best}"
+        more = "" if together is None else f", and with {_figure(name, together, run)} of the {_HYBRID} ranking of both"
+        method = best if best == "BM25" else f"the {best}"
+        return f"compared with {_figure(name, methods[best], run)} of {method}{more}"
     counts = [values.get("support", 0) for values in run.scores.get("classes", {}).values()]
     if name == "eval_accuracy" and sum(counts):
         return f"compared with {max(counts) / sum(counts):.1%} of the most frequent class"

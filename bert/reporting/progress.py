@@ -106,7 +106,7 @@ def progress(
 
 
 def announce(action: str, paths: Iterable[str | Path]) -> None:
-    """Print what is read next, such as `reading a.csv, 4.4 MB ...`, on standard error."""
+    """Print a line on standard error before a long reading, such as `reading a.csv, 4.4 MB ...`."""
     names = []
     for path in map(Path, paths):
         size = f", {megabytes(path.stat().st_size)}" if path.is_file() else ""

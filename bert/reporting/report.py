@@ -47,23 +47,23 @@ class ReportBlock(NamedTuple):
 
 
 def heading(title: str, level: int = 2) -> ReportBlock:
-    return ReportBlock(f"<h{level}>{html.escape(title)}</h{level}>", f"{'#' * level} {_escaped(title)}")
+    return ReportBlock(f"<h{level}>{html.escape(title)}</h{level}>", f"{'#' * level} {_escape_markdown(title)}")
 
 
 def text(words: str) -> ReportBlock:
-    return ReportBlock(f"<p>{html.escape(words)}</p>", _escaped(words))
+    return ReportBlock(f"<p>{html.escape(words)}</p>", _escape_markdown(words))
 
 
 def picture(title: str, png: bytes) -> ReportBlock:
     uri = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-    return ReportBlock(f'<img alt="{html.escape(title)}" src="{uri}">', f"![{_escaped(title)}]({uri})")
+    return ReportBlock(f'<img alt="{html.escape(title)}" src="{uri}">', f"![{_escape_markdown(title)}]({uri})")
 
 
 def table(header: Sequence[str], rows: Rows) -> ReportBlock:
     def row(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
-    cells = [[_escaped(cell) for cell in line] for line in (header, *rows)]
+    cells = [[_escape_markdown(cell) for cell in line] for line in (header, *rows)]
     lines = [cells[0], ["---"] * len(header), *cells[1:]]
     return ReportBlock(
         f"<table>{row(header, 'th')}{''.join(row(line, 'td') for line in rows)}</table>",
@@ -80,7 +80,7 @@ def table_of_runs(title: str, runs: Sequence[RunRecord], rows: Rows) -> ReportBl
     return table(header, rows)
 
 
-def _escaped(words: str) -> str:
+def _escape_markdown(words: str) -> str:
     """Text in one line, with Markdown's special characters escaped."""
     for mark in "\\`*_<>|[]":
         words = words.replace(mark, "\\" + mark)
@@ -96,7 +96,7 @@ def to_html(title: str, blocks: Sequence[ReportBlock]) -> str:
 
 
 def to_markdown(title: str, blocks: Sequence[ReportBlock]) -> str:
-    return "\n\n".join([f"# {_escaped(title)}", *(block.markdown for block in blocks)]) + "\n"
+    return "\n\n".join([f"# {_escape_markdown(title)}", *(block.markdown for block in blocks)]) + "\n"
 
 
 def blocks_of(runs: Sequence[RunRecord]) -> list[ReportBlock]:
@@ -263,7 +263,7 @@ def _is_constant_state(name: str, runs: Sequence[RunRecord]) -> bool:
     return name in _STATES and len({value for run in runs for _, value in run.curve(name)}) <= 1
 
 
-def _thinned(curve: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+def _thin_out(curve: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
     """At most `_MOST_POINTS` points of a curve, at equal distances."""
     every = max(1, math.ceil(len(curve) / _MOST_POINTS))
     return curve[::every]
@@ -271,7 +271,7 @@ def _thinned(curve: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
 
 def draw(name: str, runs: Sequence[RunRecord]) -> ReportBlock | None:
     """Plot of one metric of all runs over the steps, phase 2 after phase 1; None without numbers."""
-    curves = [(run, _thinned(run.curve(name))) for run in runs if run.curve(name)]
+    curves = [(run, _thin_out(run.curve(name))) for run in runs if run.curve(name)]
     if not curves:
         return None
     from matplotlib.figure import Figure  # slow to import; a Figure without pyplot needs no display

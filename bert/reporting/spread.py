@@ -1,6 +1,6 @@
 """Compares runs that differ only in their seed: mean, spread and extremes of metrics, and GLUE's average.
 
-GLUE's rule: the score of a task is the mean of its metrics, of MNLI that of the matched and the mismatched set; the
+GLUE's rule: the score of a task is the mean of its metrics, for MNLI over the matched and the mismatched set; the
 average is the mean over the tasks.
 """
 
@@ -72,7 +72,7 @@ def repetitions(runs: Sequence[RunRecord]) -> list[Repetitions]:
 
 
 def _settings_asked_for(run: RunRecord) -> dict[str, Any]:
-    """The settings that the user requested; the settings of the last start may name its own checkpoint."""
+    """The settings that the user requested. In those of the run's last start, paths may point to its checkpoint."""
     try:
         return dict(plain_yaml(run.directory.with_name(f"{run.directory.name}.yaml").read_text(encoding="utf-8")))
     except (OSError, ValueError):

@@ -100,7 +100,7 @@ def _is_large(editor: BlockEditor, logits: str) -> bool:
     return len(shape) == 2 and shape[1] >= SMALLEST_VOCABULARY and editor.block.var(logits).dtype == paddle.float32
 
 
-def _largest(editor: BlockEditor, operator: Any, logits: str, known: dict[str, str]) -> str:
+def _row_maxima(editor: BlockEditor, operator: Any, logits: str, known: dict[str, str]) -> str:
     """Maximum of each row of logits [n, vocabulary]: float32 [n]."""
     if logits not in known:
         flags = {"dim": [-1], "keep_dim": False, "reduce_all": False, "use_mkldnn": True}
@@ -108,7 +108,7 @@ def _largest(editor: BlockEditor, operator: Any, logits: str, known: dict[str, s
     return known[logits]
 
 
-def _chosen(editor: BlockEditor, operator: Any, table: str, labels: str) -> str:
+def _elements_at_labels(editor: BlockEditor, operator: Any, table: str, labels: str) -> str:
     """The element at the label in each row of a table: [n, 1]. (`index_sample` would copy the table.)"""
     inputs = {"Input": table, "Index": labels}
     return editor.compute(operator, "take_along_axis", inputs, "chosen", [-1, 1], "float32", "Result", Axis=1)
@@ -127,13 +127,13 @@ def _replace_loss(editor: BlockEditor, operator: Any, largest: dict[str, str]) -
         result = insert("affine_channel", inputs, "table", [1, -1, vocabulary], data_layout="NCHW")
         editor.reshape(operator, result, [-1, vocabulary], out)
 
-    maximum = _largest(editor, operator, logits, largest)
+    maximum = _row_maxima(editor, operator, logits, largest)
     ones = insert("fill_any_like", {"X": maximum}, "ones", [-1], value=1.0, dtype=-1)
     zeros = insert("fill_any_like", {"X": maximum}, "zeros", [-1], value=0.0, dtype=-1)
     negative = insert("scale", {"X": maximum}, "negative", [-1], scale=-1.0, bias=0.0)
     shifted = editor.temporary("shifted", [-1, vocabulary])
     scaled_rows(logits, ones, negative, shifted)
-    chosen = _chosen(editor, operator, shifted, labels)
+    chosen = _elements_at_labels(editor, operator, shifted, labels)
     powers = insert("exp", {"X": shifted}, "powers", [-1, vocabulary], use_mkldnn=True)
     ones_of_columns = {"shape": [vocabulary], "value": 1.0, "dtype": int(paddle.float32)}
     columns = insert("fill_constant", {}, "columns", [vocabulary], **ones_of_columns)
@@ -147,9 +147,9 @@ def _replace_loss(editor: BlockEditor, operator: Any, largest: dict[str, str]) -
 def _replace_comparison(editor: BlockEditor, arg_max: Any, comparison: Any, largest: dict[str, str]) -> None:
     """Replace arg-max == label by logits[label] >= largest; only rows with equal maxima can differ."""
     logits, labels = arg_max.input("X")[0], comparison.input("Y")[0]
-    maximum = _largest(editor, arg_max, logits, largest)
+    maximum = _row_maxima(editor, arg_max, logits, largest)
     column, _ = editor.reshape(comparison, labels, [-1, 1])
-    chosen = _chosen(editor, comparison, logits, column)
+    chosen = _elements_at_labels(editor, comparison, logits, column)
     row, _ = editor.reshape(comparison, chosen, [-1])
     outputs = {"Out": comparison.output("Out")[0]}
     editor.replace(comparison, "greater_equal", {"X": row, "Y": maximum}, outputs, axis=-1)

@@ -152,20 +152,20 @@ def fold_biases(editor: BlockEditor) -> None:
     """Fuse x @ w + bias into one operator, with gelu if nothing else reads the sum, and biases of scores."""
     uses, ones = _Uses(editor), set[str]()
     for addition in editor.operators("elementwise_add"):
-        product = _inner(uses, addition.input("X")[0])
-        bias = _added(editor, uses, addition, product) if product else None
+        product = _matrix_product(uses, addition.input("X")[0])
+        bias = _addend(editor, uses, addition, product) if product else None
         if bias is not None:
             ones |= _fold(editor, uses, product, addition, bias)
     _remove_unread_ones(editor, ones)
 
 
-def _inner(uses: _Uses, name: str) -> Any:
+def _matrix_product(uses: _Uses, name: str) -> Any:
     """The matrix product whose result has only this reader; otherwise None."""
     is_inner = len(uses.readers[name]) == 1 and name not in uses.elsewhere
     return uses.only_writer(name, "matmul_v2") if is_inner else None
 
 
-def _added(editor: BlockEditor, uses: _Uses, addition: Any, product: Any) -> str | None:
+def _addend(editor: BlockEditor, uses: _Uses, addition: Any, product: Any) -> str | None:
     """The variable that can be added inside a product: a bias, or the bias of attention scores; otherwise None."""
     if is_linear(editor, product):
         return _bias_of(editor, uses, addition)
@@ -180,7 +180,7 @@ def _bias_of(editor: BlockEditor, uses: _Uses, addition: Any) -> str | None:
     name, width = addition.input("Y")[0], editor.shape(addition.output("Out")[0])[-1]
     if editor.shape(name) == [width] and addition.attr("axis") in (-1, len(editor.shape(addition.input("X")[0])) - 1):
         return name
-    outer = _inner(uses, name)  # ones @ bias
+    outer = _matrix_product(uses, name)  # ones @ bias
     if outer is None or editor.shape(outer.input("Y")[0]) != [1, width]:
         return None
     return outer.input("Y")[0] if uses.only_writer(outer.input("X")[0], "fill_any_like") else None

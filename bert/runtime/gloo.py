@@ -61,7 +61,7 @@ class RankBarrier:
 
 # Operators that synchronise CUDA streams; they have no CPU kernel, and a CPU has nothing to synchronise.
 _STREAM_OPERATORS = ("c_sync_calc_stream", "c_sync_comm_stream", "c_wait_compute", "c_wait_comm")
-_COLLECTIVES = ("all_reduce", "broadcast", "c_allreduce_sum")  # those of Paddle 3
+_COLLECTIVES = ("all_reduce", "broadcast", "c_allreduce_sum")  # collective operators of Paddle 3
 
 _LONGEST_TMPDIR = 107 - len("/pymp-abcdefgh/listener-abcdefgh")  # bytes; multiprocessing's names of a socket
 

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from bert.interpreter import install_command
 from bert.runtime.topology import no_gpu
 
-# glog's lines of level INFO and WARNING ("standalone executor is used") would hide those of the run.
+# glog's lines of level INFO and WARNING ("standalone executor is used") would hide the run's lines.
 os.environ.setdefault("GLOG_minloglevel", "2")
 warnings.filterwarnings("ignore", message=".*Dynamic loss scaling for bfloat16.*")
 warnings.filterwarnings("ignore", message="No ccache found.*")  # Paddle 3 would compile extensions with it
@@ -98,7 +98,7 @@ def _stack_of_the_warning() -> list[tuple]:
 
 if not IS_PADDLE_3:
     # Paddle writes the Python stack into every operator, for its errors. All of it takes a third of the time to build a
-    # program, and most of its size; the innermost calls are Paddle's own and those of the layer.
+    # program, and most of its size; the innermost calls are Paddle's own and the layer's.
     framework.traceback = SimpleNamespace(extract_stack=partial(traceback.extract_stack, limit=8))
     # For a warning at additions of batches Paddle reads the source of every caller, a fifth of the same time; it shows
     # two parts of one entry.

@@ -139,7 +139,7 @@ class GlobalBatchLoader(ABC):
 
 
 def deal(lengths: np.ndarray, num_micro_steps: int, world_size: int) -> np.ndarray:
-    """Order in which micro-batches take the samples of a global batch, those of micro-step 0 first: int64 [n].
+    """Order in which micro-batches take the samples of a global batch, micro-step 0 first: int64 [n].
 
     A micro-batch has samples of like length, so that it needs little padding, and the micro-batches of one micro-step
     have like lengths. Ranks take them back and forth (0 1 2 2 1 0 0 1 2 ...), so that they have like work.

@@ -80,8 +80,8 @@ def choose_positions(
 
     Args:
         keys: uint64 [b], the stream key hashed with each sample id.
-        barred: bool [T], tokens never masked; those of sample i begin at starts[i]. starts, lengths: int64 [b].
-        continues: bool [T], tokens that belong to the word of the one before; read for whole words only.
+        barred: bool [T], tokens never masked; sample i begins at starts[i]. starts, lengths: int64 [b].
+        continues: bool [T], tokens that continue the previous token's word; read for whole words only.
     Returns:
         (positions int64 [n] in their samples, ascending in each; offsets int64 [b + 1], where each sample's begin).
     """

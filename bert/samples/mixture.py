@@ -2,7 +2,7 @@
 
     {"mixes": [{"samples": {".": 9000, "replay": 1000}}]}
 
-A folder is named by its path below that of the file, "." is that one itself. A pass (an epoch) takes so many samples of
+A folder is named by its path relative to the file's folder, which is ".". A pass (an epoch) takes so many samples of
 each: more than there are by reading the folder again, fewer by continuing in the next pass.
 """
 

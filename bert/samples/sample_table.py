@@ -35,7 +35,7 @@ class SampleTable:
     A row may be a single sequence, [CLS] A [SEP]: of masked-LM training without sentence pairs.
 
     Attributes:
-        continues: bool [T], tokens that belong to the word of the one before, as a word segmenter found them; None:
+        continues: bool [T], tokens that continue the previous token's word, as a word segmenter found them; None:
             the vocabulary's ## pieces are all that continue words.
     """
 

@@ -3,7 +3,8 @@
 `normal_form` is for texts that are read; `equalizing` gives the library's rules for the tokenizer, which meets texts of
 any origin. Both make NFC (Unicode's composed form), write ligatures as letters, and leave out marks that show nothing.
 The presentation forms of Arabic letters, which PDF files have, are no rule of the tokenizer: a hundred rules more would
-make that of other libraries ten times slower. `without_forms` turns them into letters before the tokenizer gets a text.
+make other libraries' tokenisation ten times slower. `without_forms` turns them into letters before the tokenizer gets a
+text.
 """
 
 import re
@@ -72,7 +73,7 @@ def first_of_letter(text: str) -> int:
 
 
 def continues_letter(character: str) -> bool:
-    """Whether NFC may join a character to the one before: a mark, or part of a Korean syllable."""
+    """Whether NFC may join a character to the previous one: a mark, or part of a Korean syllable."""
     return character > "\u02ff" and (category(character)[0] == "M" or "\u1160" <= character <= "\u11ff")
 
 
@@ -94,7 +95,7 @@ def word_pattern() -> str:
 
 
 def struck(text: "np.ndarray") -> "np.ndarray":
-    """Replace a stroke and <, = or > by the one letter that NFC makes of them, in as many bytes: UTF-8, uint8 [n]."""
+    """Replace <, = or > plus a combining stroke by NFC's single letter, which has as many bytes: UTF-8, uint8 [n]."""
     import numpy as np
 
     content = text.tobytes()

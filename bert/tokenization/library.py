@@ -43,7 +43,7 @@ _CONTROLS = re.compile(r"[\x00-\x20\x7f]")
 
 @dataclass(frozen=True)
 class LibraryVocabulary(Vocabulary):
-    """Tokens of a tokenizer.json by id; white space and controls in them are written as \u0020, for shards.
+    """Tokens of a tokenizer.json by id; white space and controls in them are written as \\u0020, for shards.
 
     `id_of` takes BERT's names of special tokens too, whatever their names in the file. Without a token for the unknown
     (byte-level BPE needs none) "[UNK]" is the mask.
@@ -57,10 +57,10 @@ class LibraryVocabulary(Vocabulary):
         ids = _process(content, str(path)).facts["ids"]
         tokens = sorted(ids, key=ids.__getitem__)
         for entry in json.loads(content).get("added_tokens") or ():
-            if (given := ids.get(entry["content"], entry["id"])) != entry["id"]:
+            if (library_id := ids.get(entry["content"], entry["id"])) != entry["id"]:
                 raise ValueError(
                     f"{path}: it says that {entry['content']!r} has the id {entry['id']}, the library makes it "
-                    f"{given}; use the tokenizer that the model was made with, or give its tokens ids without gaps"
+                    f"{library_id}; use the tokenizer that the model was made with, or give its tokens ids without gaps"
                 )
         if [ids[token] for token in tokens] != list(range(len(tokens))):
             raise ValueError(
@@ -125,13 +125,14 @@ class LibraryVocabulary(Vocabulary):
 
     def normalization(self, lowercase: bool | None = None, strip_accents: bool | None = None) -> Normalization:
         lower, strips = self._facts["lowercase"], self._facts["strips"]
-        for given, does, rule, words in (
+        for requested, does, rule, words in (
             (lowercase, lower, "lower-casing", ("keeps capitals", "lower-cases")),
             (strip_accents, strips, "strip_accents", ("keeps accents", "strips accents")),
         ):
-            if given not in (None, does):
+            if requested not in (None, does):
                 raise ValueError(
-                    f"{rule}={str(given).lower()} contradicts {self.source}, which itself {words[does]}; omit the flag"
+                    f"{rule}={str(requested).lower()} contradicts {self.source}, which itself {words[does]}; omit "
+                    "the flag"
                 )
         return Normalization(lower, None if strips == lower else strips)
 

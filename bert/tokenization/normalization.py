@@ -25,7 +25,7 @@ class Normalization:
         strip_accents: None: where text is lower-cased.
         word_segmenter: cuts scripts without spaces into words; None: no one does.
         equal_letters: é has the same tokens as one character and as two (`bert.tokenization.equal_letters`). Older
-            models, and those of others, do not say so, and get the text as it is written.
+            models, and other libraries', do not say so, and get the text as it is written.
     """
 
     lowercase: bool = True

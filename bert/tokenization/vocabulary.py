@@ -19,8 +19,8 @@ _WHITE_SPACE = re.compile(r"[ \t\n\r]")
 class Vocabulary:
     """Tokens of a vocab.txt, checked on construction; a token's id is its line number minus one.
 
-    `stated`: what the tokenizer.json says that it was read from. `bert.tokenization.library` has the one of any other
-    tokenizer.
+    `stated`: what the tokenizer.json says that it was read from. `bert.tokenization.library` has the vocabulary of any
+    other tokenizer.
     """
 
     tokens: tuple[str, ...]
@@ -84,7 +84,7 @@ class Vocabulary:
         return np.dtype(np.uint16 if len(self) <= 1 << 16 else np.int32)
 
     def check_model_size(self, vocab_size: int) -> None:
-        """Refuse a model whose vocab_size is neither the number of tokens nor that number padded to 8."""
+        """Refuse a vocab_size that is neither the number of tokens nor this number rounded up to a multiple of 8."""
         rounded = -(-len(self) // 8) * 8
         if vocab_size not in (len(self), rounded):
             raise ValueError(

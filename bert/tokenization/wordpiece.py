@@ -228,7 +228,7 @@ class WordPieceTokenizer:
         """Tokenise all rows from `first` on."""
         words, num_rows, unknown = self._words, self._num_rows, self.vocabulary.id_of("[UNK]")
         self._make_room(int(words.offsets[num_rows] - words.offsets[first]))
-        starts, lengths = (_extended(array, num_rows) for array in self._pieces[2:])
+        starts, lengths = (_with_room(array, num_rows) for array in self._pieces[2:])
         self._pieces = self._pieces._replace(starts=starts, lengths=lengths)
         self._num_pieces = word_pieces(words, first, num_rows, self._tables, unknown, self._pieces, self._num_pieces)
         uncached = first + np.flatnonzero(lengths[first:num_rows] < 0)
@@ -258,11 +258,11 @@ class WordPieceTokenizer:
         self._num_pieces += len(spans)
 
     def _make_room(self, num_pieces: int) -> None:
-        ids, spans = (_extended(array, self._num_pieces + num_pieces) for array in self._pieces[:2])
+        ids, spans = (_with_room(array, self._num_pieces + num_pieces) for array in self._pieces[:2])
         self._pieces = self._pieces._replace(ids=ids, spans=spans)
 
 
-def _extended(array: np.ndarray, size: int) -> np.ndarray:
+def _with_room(array: np.ndarray, size: int) -> np.ndarray:
     """The array with room for at least `size` rows; it doubles when it grows."""
     if size <= len(array):
         return array

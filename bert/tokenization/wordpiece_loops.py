@@ -97,7 +97,7 @@ def look_up(
             if row < 0:
                 start = words.offsets[num_rows]
                 if num_rows + 2 > len(words.offsets) or start + end - place > len(words.text):
-                    words = _grown(words, num_rows, len(text) - place)
+                    words = _grow(words, num_rows, len(text) - place)
                     continue
                 row = num_rows
                 num_rows += 1
@@ -111,7 +111,7 @@ def look_up(
 
 
 @inner
-def _grown(words: ByteTable, num_rows: int, num_bytes: int) -> ByteTable:
+def _grow(words: ByteTable, num_rows: int, num_bytes: int) -> ByteTable:
     """The table of words with twice the rows and `num_bytes` more bytes of text; half of the slots are free."""
     size, used = 2 * len(words.offsets), words.offsets[num_rows]
     offsets, slots = np.zeros(size, np.int64), np.zeros(2 * size, np.uint64)

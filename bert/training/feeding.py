@@ -54,7 +54,7 @@ class Feeding:
         Args:
             feed: as `bert.samples.collation.MicroBatch.feed`; its integers fit into the types of the program.
         """
-        arrays = self._typed(feed)
+        arrays = self._in_declared_types(feed)
         return self._in_page_locked_memory(arrays) if self._locks_pages else arrays
 
     def with_batch_vectors(
@@ -77,13 +77,13 @@ class Feeding:
         vectors = np.zeros((sum(batches[0].feed["not_negatives"].shape), hidden), "float32")
         for micro_step, batch in enumerate(batches if len(batches) * device.group.world_size > 1 else ()):
             draw(micro_step, batch.feed)
-            feed = self._typed({key: batch.feed[key] for key in batch.feed if known.has_var(key)})
+            feed = self._in_declared_types({key: batch.feed[key] for key in batch.feed if known.has_var(key)})
             (live,) = device.executor.run(self._forward, feed=feed, fetch_list=[name], scope=device.scope)
             vectors[batch.feed["text_places"]] = live
         vectors = device.collective.sum(vectors.reshape(-1)).reshape(vectors.shape)
         return [replace(batch, feed={**batch.feed, BATCH_VECTORS: vectors}) for batch in batches]
 
-    def _typed(self, feed: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def _in_declared_types(self, feed: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return {name: array.astype(self._types[name], copy=False) for name, array in feed.items()}
 
     def _in_page_locked_memory(self, arrays: dict[str, Any]) -> dict[str, Any]:

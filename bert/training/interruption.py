@@ -102,7 +102,7 @@ class StopRequest:
         raise SystemExit(INTERRUPTED)
 
     def _set(self, number: int, frame: FrameType | None) -> None:
-        """Record the signal, or the one that the launcher received: it passes every signal on as SIGTERM."""
+        """Record the signal, or the signal that the launcher received: it passes every signal on as SIGTERM."""
         name = ""
         with suppress(OSError):
             name = Path(os.environ.get(STOPPED_BY, "")).read_text(encoding="utf-8").strip()

@@ -84,7 +84,7 @@ def is_own(source: Path, config: TrainingConfig) -> bool:
 
 
 def _folders(source: Path, config: TrainingConfig, stage: str) -> list[Path]:
-    """Folders that may hold STEP folders: the named one, its stage's folder, or the one below the model's."""
+    """Folders that may hold STEP folders: the named folder, its stage's folder, or the folder below the model's."""
     return [source, source / stage, source / config.run.bert_model / stage]
 
 

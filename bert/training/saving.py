@@ -48,8 +48,8 @@ class Checkpoints:
 
     Args:
         task: its `texts` and `fitted` are further files of each checkpoint and parameters beside the program's: what a
-            fine-tuned model needs to be used. Evaluations may change them; a checkpoint has those of its save, and
-            one that is resumed or restored gives them back.
+            fine-tuned model needs to be used. Evaluations may change them; a checkpoint has the parameters of its save,
+            and one that is resumed or restored gives them back.
         metric: of the evaluations, whose best checkpoint is never pruned; empty: only the newest are kept.
         resumed: where the leg starts, if its checkpoint may be this run's own.
     """

@@ -65,19 +65,19 @@ def load_start(
             f"{config.checkpoint_dir()} holds steps {steps} of an earlier run; continue it with --from-checkpoint "
             f"{config.run.output_dir} --last-step-of-checkpoint auto, or start afresh in another --output-dir"
         )
-    if (given := settings.initial_weights()) is None:
+    if (initial := settings.initial_weights()) is None:
         if settings.attends_to_neighbours():
             attend_to_neighbours(model, device.scope, device.place)
         return progress
     is_of_phase1 = settings.is_of_phase1()
     if is_of_phase1:
-        path, weights = _weights_of_phase1(config, given)
+        path, weights = _weights_of_phase1(config, initial)
         if not isinstance(path, Path) and (file := path.directory / checkpoint.CONFIG_FILE).exists():
             from bert.training.given_weights import check_network
 
             check_network(path, BertConfig.from_json_file(file), model)
     else:
-        path = weights_folder(given)
+        path = weights_folder(initial)
         from bert.training.given_weights import read_given, weights_for_task
 
         pretrained = read_given(path, model, config.vocabulary_file())
@@ -108,10 +108,10 @@ def _weights_of_phase1(
     config: TrainingConfig, start: Path
 ) -> tuple[Path | VerifiedCheckpoint, Mapping[str, np.ndarray]]:
     """The last weights of phase 1, ours or NVIDIA's."""
-    if (theirs := _weights_of_nvidia(start)) is not None:
+    if (nvidia_file := _weights_of_nvidia(start)) is not None:
         from bert.training.given_weights import pretrained_parameters
 
-        return theirs, pretrained_parameters(theirs, config.model)
+        return nvidia_file, pretrained_parameters(nvidia_file, config.model)
     choice = chosen_weights(folder_of_steps(start, config, "phase1") or start)
     for line in choice.refused:
         logger.warning(line)

@@ -1,7 +1,7 @@
 """Collect English prose from the documentation on this machine: Python packages, manual pages, /usr/share/doc.
 
 Writes D/documents.jsonl, one {"id", "text"} for each file that has prose. With a held-out fraction these documents are
-imported as those of `data.import_text` are, to D/train/source/en/N.txt and D/held_out/source/en/N.txt. No paragraph
+imported as by `data.import_text`, to D/train/source/en/N.txt and D/held_out/source/en/N.txt. No paragraph
 occurs twice, and then no sentence either. Docstrings are read from source files with `ast`; no package
 is imported or run. D/report.json counts what was kept and dropped.
 """
@@ -212,8 +212,8 @@ def build(
             yield from documents
 
     with ProcessPoolExecutor(num_workers, initializer=gc.disable) as pool:  # syntax trees have no cycles
-        kept = without_duplicates(read(pool), counts, by_sentence=held_out_fraction is not None)
-        documents = list(limited(kept, (max_megabytes or math.inf) * 1e6))
+        distinct = without_duplicates(read(pool), counts, by_sentence=held_out_fraction is not None)
+        documents = list(limited(distinct, (max_megabytes or math.inf) * 1e6))
         pool.shutdown(cancel_futures=True)  # the files beyond the limit
     if len(documents) < (1 if held_out_fraction is None else 2):
         raise ValueError(

@@ -74,13 +74,13 @@ def cached_model(model: ModelName, weights: bool = True) -> Path | None:
         repositories = (model.repository, model.name) if model.owner == GOOGLE else (model.repository,)
         revisions = dict.fromkeys((revision_of(model), *(["main"] if constants.HF_HUB_OFFLINE else [])))
         for place in dict.fromkeys((_hub_cache(), Path(constants.HF_HUB_CACHE))):
-            found = [
+            descriptions = [
                 try_to_load_from_cache(repository, name, cache_dir=place, revision=revision)
                 for revision in revisions
                 for repository in repositories
                 for name in CONFIGS
             ]
-            folders += [Path(path).parent for path in found if isinstance(path, str)]
+            folders += [Path(path).parent for path in descriptions if isinstance(path, str)]
     return next((folder for folder in folders if _is_complete(folder, weights)), None)
 
 
@@ -140,7 +140,7 @@ def used_names(available: Collection[str], source: str, weights: bool = True) ->
 
 
 def _verify(path: Path, checksum: str | None = None) -> None:
-    """Verify a file against a checksum, by default the one in the name of huggingface_hub's file."""
+    """Verify a file against a checksum, by default the checksum in the name of huggingface_hub's file."""
     status, blob = path.stat(), path.resolve()
     if checksum is None and path.is_symlink() and re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", blob.name):
         checksum = f"{'sha256' if len(blob.name) == 64 else 'git-sha1'}:{blob.name}"
@@ -204,7 +204,7 @@ def _fetch_from_hub(model: ModelName, weights: bool) -> Path:
     hub, revision, page = constants.ENDPOINT, revision_of(model), f"{constants.ENDPOINT}/{model.repository}"
     configure_http_backend(HttpsSession)
     try:
-        with _explained(model, page):
+        with _errors_in_one_line(model, page):
             info = HfApi(endpoint=hub).model_info(
                 model.repository, revision=revision, files_metadata=True, timeout=TIMEOUT_SECONDS
             )
@@ -235,7 +235,7 @@ def _download(model: ModelName, page: str, name: str, revision: str, commit: str
     """Fetch one file to huggingface_hub's cache and verify it, also against its pin."""
     for attempt in range(ATTEMPTS):
         try:
-            with _explained(model, page):
+            with _errors_in_one_line(model, page):
                 options = {"revision": revision, "cache_dir": _hub_cache(), "endpoint": constants.ENDPOINT}
                 path = Path(hf_hub_download(model.repository, name, **options))
             break
@@ -257,7 +257,7 @@ def _download(model: ModelName, page: str, name: str, revision: str, commit: str
 
 
 @contextmanager
-def _explained(model: ModelName, page: str) -> Iterator[None]:
+def _errors_in_one_line(model: ModelName, page: str) -> Iterator[None]:
     """Context manager: errors of huggingface_hub become one line with the remedy."""
     hub, revision = constants.ENDPOINT, revision_of(model)
     try:

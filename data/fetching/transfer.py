@@ -74,7 +74,7 @@ def fetch(target: Path, urls: Sequence[str], checksum: str | None = None, num_by
             there already.
 
     Raises:
-        DownloadError: no address gives the file, and `target` then does not exist; or the one that is there is another.
+        DownloadError: no address gives the file, and `target` then does not exist; or an existing `target` differs.
     """
     for url in urls:
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:

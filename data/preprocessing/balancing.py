@@ -35,7 +35,7 @@ from bert.samples.shards import (
     naming,
     recorded_counts,
 )
-from data.preprocessing.pipeline import Piece, cut
+from data.preprocessing.pipeline import RowRange, cut
 
 
 def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snappy") -> Manifest:
@@ -47,7 +47,7 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
     plans = [plan for bin_id, parts in bins.items() for plan in _plan(numbers[bin_id], parts, num_shards)]
     read = lru_cache(maxsize=1)(partial(_read, source))  # two shards often share a file
 
-    def write(bin_id: int | None, paths: list[Path], pieces: tuple[Piece, ...], path: Path) -> int:
+    def write(bin_id: int | None, paths: list[Path], pieces: tuple[RowRange, ...], path: Path) -> int:
         with ShardWriter(path, "parquet", None, compression, row_group_bytes=sys.maxsize) as writer:
             for piece in pieces:
                 writer.write(_in_bin(read(paths[piece.block]).slice(piece.start, piece.stop - piece.start), bin_id))
@@ -66,7 +66,7 @@ def _in_bin(table: pa.Table, bin_id: int | None) -> pa.Table:
 
 
 def rewrite(indir: Path, outdir: Path, make: Callable[[], Manifest]) -> None:
-    """Run a command that makes the shards in `outdir` from those in `indir`, with locks and printed results."""
+    """Run a command that makes the shards in `outdir` from the shards in `indir`, with locks and printed results."""
     with command(outdir):
         if outdir.exists() and not outdir.is_dir():
             raise ValueError(f"{outdir}: is a file; balanced shards go to a separate, empty directory: name another")
@@ -131,18 +131,18 @@ def _list_parts(indir: Path, source: Manifest | None, num_shards: int) -> dict[i
             f"or make as many shards as you want with {shell_command(again, '--num-shards', str(num_shards))} ..."
         )
     check_names(indir, shards, recorded_counts(indir, source))
-    found = tuple(map(described, shards))
-    check_agreement(indir, found)
-    check_duplicates(found)
+    checked = tuple(map(described, shards))
+    check_agreement(indir, checked)
+    check_duplicates(checked)
     parts: dict[int | None, list[Shard]] = defaultdict(list)
-    for shard in found:
+    for shard in checked:
         parts[shard.bin_id].append(shard)
     return parts
 
 
 def _plan(
     bin_id: int | None, parts: list[Shard], num_shards: int
-) -> Iterator[tuple[str, int | None, list[Path], tuple[Piece, ...]]]:
+) -> Iterator[tuple[str, int | None, list[Path], tuple[RowRange, ...]]]:
     counts = [part.num_samples for part in parts]
     total = sum(counts)
     if total < num_shards:

@@ -14,7 +14,7 @@ from bert.samples.sample_table import SampleTable, concatenate
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.token_strings import TokenStrings
 from data.preprocessing.balancing import write_shards
-from data.preprocessing.pipeline import Piece, cut
+from data.preprocessing.pipeline import RowRange, cut
 
 _ROW_GROUP_BYTES = 256 << 20
 _OF_FILES = ("num_shards", "compression", "bin_size")  # settings of the files that are read, not of their samples
@@ -31,8 +31,8 @@ def import_shards(
     if output_format == "hdf5" and not source.masked:
         raise ValueError(f"{source.directory}: has no static masks, which HDF5 shards hold; use --output-format arrow")
     if source.shards[0].bin_id is not None and output_format != "hdf5":
-        kept = "data.balance_shards" if source.shards[0].kind == "parquet" else "data.preprocess_bert_pretrain again"
-        raise ValueError(f"{source.directory}: has bins, which would be lost; use {kept}, which keeps them")
+        command = "data.balance_shards" if source.shards[0].kind == "parquet" else "data.preprocess_bert_pretrain again"
+        raise ValueError(f"{source.directory}: has bins, which would be lost; use {command}, which keeps them")
     strings = TokenStrings(source.vocabulary)
 
     def write(table: SampleTable, path: Path) -> int:
@@ -45,7 +45,7 @@ def import_shards(
 
     load = lru_cache(maxsize=1)(source.load)  # two outputs often share a shard
 
-    def samples(pieces: tuple[Piece, ...]) -> SampleTable:
+    def samples(pieces: tuple[RowRange, ...]) -> SampleTable:
         return concatenate([load(piece.block).take(np.arange(piece.start, piece.stop)) for piece in pieces])
 
     tables = enumerate(map(samples, plans))

@@ -48,7 +48,7 @@ _VERSION = 3  # version of the algorithm: a run must not continue with the sampl
 
 
 @dataclass(frozen=True)
-class Job:
+class ShardJob:
     """All that workers need besides the block or shards to make. `key` comes from `samples_key`."""
 
     settings: SampleSettings
@@ -73,7 +73,7 @@ def samples_key(settings: SampleSettings, vocabulary_sha256: str, sources: Seque
 
 @lru_cache(maxsize=1)
 def _tools(vocab_file: str, settings: SampleSettings) -> tuple[TextTokenizer, TokenStrings, MaskingRule]:
-    """Objects that a process makes once; a full word cache does not change results."""
+    """Objects that a process makes once; the tokenizer's cache of words does not change results."""
     vocabulary = read_vocabulary(vocab_file)
     rule = MaskingRule.of(
         vocabulary,
@@ -84,9 +84,11 @@ def _tools(vocab_file: str, settings: SampleSettings) -> tuple[TextTokenizer, To
     return text_tokenizer(vocabulary, settings.normalization()), TokenStrings(vocabulary), rule
 
 
-def make_block(job: Job, block: Block) -> dict:
-    """Make the samples of one block, unless they exist; returns {"counts": ..., "samples": per bin}, and of a block
-    with many unknown words those of a part of it."""
+def make_block(job: ShardJob, block: Block) -> dict:
+    """Make the samples of one block, unless they exist; returns {"counts": ..., "samples": number in each bin}.
+
+    If the block has many unknown words, "unknown words" counts them in a part of it.
+    """
     record = job.folder / f"{block.index}.json"
     if record.exists() and _block_path(job, block.index).exists():  # earlier versions wrote another kind of file
         return json.loads(record.read_bytes())
@@ -140,7 +142,7 @@ def _bins_of(lengths: np.ndarray, bin_size: int | None) -> list[np.ndarray]:
     return [np.flatnonzero(bin_of == bin_id) for bin_id in range(int(bin_of.max()) + 1 if len(lengths) else 0)]
 
 
-def _block_path(job: Job, index: int) -> Path:
+def _block_path(job: ShardJob, index: int) -> Path:
     return job.folder / f"{index}.npz"
 
 
@@ -162,7 +164,7 @@ def _read_block(path: Path) -> tuple[np.ndarray, np.ndarray | None, Spans, np.nd
 
 
 @dataclass(frozen=True)
-class Piece:
+class RowRange:
     """Rows start..stop-1 of one block."""
 
     block: int
@@ -172,7 +174,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """A shard to write: file name, number among its bin's shards (None without bins), and rows.
+    """A shard to write: its file name, number, bin (None without bins) and rows.
 
     Shards of the same number are cut from nearly the same blocks.
     """
@@ -180,9 +182,9 @@ class ShardPlan:
     name: str
     number: int
     bin_id: int | None
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowRange, ...]
 
-    def key(self, job: Job) -> str:
+    def key(self, job: ShardJob) -> str:
         """Cache key of the shard's bytes."""
         return sha256_of(json.dumps([asdict(self), job.output_format, job.compression]).encode())
 
@@ -203,18 +205,18 @@ def plan_shards(samples: list[list[int]], binned: bool, num_shards: int | None, 
         of_blocks, shifts = counts[:, bin_id].tolist(), first_rows[:, bin_id].tolist()
         if num_shards is None:
             names = {f"part.{block}": block for block, count in enumerate(of_blocks) if count}
-            cuts: list[tuple[Piece, ...]] = [(Piece(block, 0, of_blocks[block]),) for block in names.values()]
+            cuts: list[tuple[RowRange, ...]] = [(RowRange(block, 0, of_blocks[block]),) for block in names.values()]
         else:
             cuts = cut(of_blocks, min(num_shards, sum(of_blocks)))
             names = {f"shard-{shard}": shard for shard in range(len(cuts))}
         for (name, place), pieces in zip(names.items(), cuts, strict=True):
-            rows = tuple(Piece(p.block, p.start + shifts[p.block], p.stop + shifts[p.block]) for p in pieces)
-            suffix, shown = (f"_{number}", number) if binned else ("", None)
-            plans.append(ShardPlan(f"{name}.{output_format}{suffix}", place, shown, rows))
+            rows = tuple(RowRange(p.block, p.start + shifts[p.block], p.stop + shifts[p.block]) for p in pieces)
+            suffix, bin_number = (f"_{number}", number) if binned else ("", None)
+            plans.append(ShardPlan(f"{name}.{output_format}{suffix}", place, bin_number, rows))
     return plans
 
 
-def cut(counts: list[int], num_parts: int) -> list[tuple[Piece, ...]]:
+def cut(counts: list[int], num_parts: int) -> list[tuple[RowRange, ...]]:
     """Divide the rows of all inputs, in order, into parts whose sizes differ by at most one."""
     offsets = offsets_of(counts).tolist()
     edges = [offsets[-1] * part // num_parts for part in range(num_parts + 1)]
@@ -225,13 +227,13 @@ def cut(counts: list[int], num_parts: int) -> list[tuple[Piece, ...]]:
         while block < len(counts) and offsets[block] < high:
             start, stop = max(low, offsets[block]) - offsets[block], min(high, offsets[block + 1]) - offsets[block]
             if start < stop:
-                pieces.append(Piece(block, start, stop))
+                pieces.append(RowRange(block, start, stop))
             block += 1
         parts.append(tuple(pieces))
     return parts
 
 
-def remove_other_shards(job: Job, plans: list[ShardPlan]) -> None:
+def remove_other_shards(job: ShardJob, plans: list[ShardPlan]) -> None:
     """Remove shards in the sink that a killed run made from the same samples with another number or format."""
     names = {plan.name for plan in plans}
     others = [path for path in job.sink.iterdir() if _SHARD_NAME.fullmatch(path.name) and path.name not in names]
@@ -241,7 +243,7 @@ def remove_other_shards(job: Job, plans: list[ShardPlan]) -> None:
         path.unlink()
 
 
-def make_shards(job: Job, plans: tuple[ShardPlan, ...]) -> list[dict]:
+def make_shards(job: ShardJob, plans: tuple[ShardPlan, ...]) -> list[dict]:
     """Write shards from nearly the same blocks, so that each block is read once; existing shards are kept.
 
     Returns:
@@ -254,7 +256,7 @@ def make_shards(job: Job, plans: tuple[ShardPlan, ...]) -> list[dict]:
     return [records[plan.name] for plan in plans]
 
 
-def _record_of(job: Job, plan: ShardPlan) -> dict | None:
+def _record_of(job: ShardJob, plan: ShardPlan) -> dict | None:
     """Record of a shard; None unless the file has the recorded size and checksum."""
     record, path = job.folder / f"{plan.name}.json", job.sink / plan.name
     if record.exists() and path.exists():
@@ -265,7 +267,7 @@ def _record_of(job: Job, plan: ShardPlan) -> dict | None:
     return None
 
 
-def _write_shards(job: Job, plans: list[ShardPlan], row_group_bytes: int) -> dict[str, dict]:
+def _write_shards(job: ShardJob, plans: list[ShardPlan], row_group_bytes: int) -> dict[str, dict]:
     num_samples, num_masked = Counter[int](), Counter[int]()
     pieces = sorted(
         (piece.block, index, piece.start, piece.stop) for index, plan in enumerate(plans) for piece in plan.pieces
@@ -277,7 +279,7 @@ def _write_shards(job: Job, plans: list[ShardPlan], row_group_bytes: int) -> dic
             writer = ShardWriter(path, job.output_format, plan.bin_id, job.compression, row_group_bytes)
             writers.append(files.enter_context(writer))
         for block, index, start, stop in pieces:
-            for part, masked in _parts(job, Piece(block, start, stop)):
+            for part, masked in _parts(job, RowRange(block, start, stop)):
                 writers[index].write(part)
                 num_samples[index] += len(part)
                 num_masked[index] += masked
@@ -291,13 +293,13 @@ def _write_shards(job: Job, plans: list[ShardPlan], row_group_bytes: int) -> dic
     return results
 
 
-def cut_one(job: Job, plan: ShardPlan) -> None:
-    """Write one sample and discard it, so that processes forked later share the compiled loops."""
+def cut_one(job: ShardJob, plan: ShardPlan) -> None:
+    """Cut the first sample of a shard and discard it, so that processes forked later share the compiled loops."""
     first = plan.pieces[0]
-    next(_parts(job, Piece(first.block, first.start, first.start + 1)))
+    next(_parts(job, RowRange(first.block, first.start, first.start + 1)))
 
 
-def _parts(job: Job, piece: Piece) -> Iterator[tuple[pa.Table, int]]:
+def _parts(job: ShardJob, piece: RowRange) -> Iterator[tuple[pa.Table, int]]:
     """Rows of a piece as tables of some thousand rows, each with its number of masks."""
     _, strings, rule = _tools(job.vocab_file, job.settings)
     token_ids, continues, spans, ids = _read_block(_block_path(job, piece.block))
@@ -320,8 +322,10 @@ def _masked(samples: SampleTable, keys: np.ndarray, rule: MaskingRule, is_separa
         continues = rule.continuations[samples.token_ids]
     positions, offsets = choose_positions(rule, keys, barred, starts, samples.lengths(), continues)
     rows = np.repeat(np.arange(len(samples)), np.diff(offsets))
-    kept = ~rule.separators[samples.token_ids[starts[rows] + positions]]  # not the [SEP] between two packed documents
-    rows, positions = rows[kept], positions[kept]
+    is_maskable = ~rule.separators[
+        samples.token_ids[starts[rows] + positions]
+    ]  # not the [SEP] between two packed documents
+    rows, positions = rows[is_maskable], positions[is_maskable]
     flat, ids = starts[rows] + positions, samples.token_ids.copy()
     labels = ids[flat]
     ids[flat] = corrupt(rule, keys[rows], positions, labels)

@@ -33,8 +33,8 @@ def most_frequent(words: Counter[str]) -> str:
     short: Counter[str] = Counter()
     for word, count in words.items():
         short[word[:_SHOWN_LETTERS] + "..." * (len(word) > _SHOWN_LETTERS)] += count
-    shown = " ".join(sorted(short, key=lambda word: (-short[word], word))[:_SHOWN])
-    return f", most often of {shown}" if shown else ""
+    examples = " ".join(sorted(short, key=lambda word: (-short[word], word))[:_SHOWN])
+    return f", most often of {examples}" if examples else ""
 
 
 def unknown_words(texts: Sequence[str], tokenizer: TextTokenizer) -> Unknown:

@@ -40,7 +40,7 @@ SourceFolders = Annotated[tuple[Path, ...], Flag(placeholder="DIR", is_repeatabl
 _FOLDER_HELP = "source folder: DIR/<language>/N.txt, one document per line, id first"
 
 
-class Source(NamedTuple):
+class SourceText(NamedTuple):
     """The *.txt files of a source, their blocks, and the number of other files."""
 
     files: tuple[SourceFile, ...]
@@ -148,7 +148,7 @@ class ShardRequest(SettingsWithRules):
     def _folders(self) -> list[str]:
         return [os.path.abspath(folder) for name in _CORPORA for folder in getattr(self, name)]
 
-    def read_source(self) -> Source:
+    def read_source(self) -> SourceText:
         """List the files of the source folders and their blocks.
 
         Raises:
@@ -159,9 +159,9 @@ class ShardRequest(SettingsWithRules):
         block_bytes = self.block_size or _DEFAULT_BLOCK_BYTES
         if self.num_blocks:
             block_bytes = -(-sum(file.num_bytes for file in files) // self.num_blocks)
-        return Source(files, block_bytes, plan_blocks(files, block_bytes), others)
+        return SourceText(files, block_bytes, plan_blocks(files, block_bytes), others)
 
-    def sample_settings(self, vocabulary: Vocabulary, source: Source) -> SampleSettings:
+    def sample_settings(self, vocabulary: Vocabulary, source: SourceText) -> SampleSettings:
         """Settings of the samples; missing values follow from the vocabulary and the text.
 
         Raises:
@@ -169,7 +169,7 @@ class ShardRequest(SettingsWithRules):
         """
         case = vocabulary.normalization(self.lowercase, self.strip_accents)
         facts, sample = _facts_of(source)
-        found = {
+        resolved = {
             "language": self.language or _language_of(source, facts),
             "lowercase": case.lowercase,
             "strip_accents": case.strip_accents,
@@ -179,7 +179,7 @@ class ShardRequest(SettingsWithRules):
         from bert.tokenization.library import text_tokenizer  # both load packages that --help does not need
         from data.preprocessing.problems import unknown_words
 
-        settings = self._settings(source.block_bytes, found)
+        settings = self._settings(source.block_bytes, resolved)
         unknown = unknown_words(sample, text_tokenizer(vocabulary, settings.normalization()))
         if unknown.share > MOST_UNKNOWN_TO_TRAIN:
             raise ValueError(
@@ -211,7 +211,7 @@ class ShardRequest(SettingsWithRules):
         )
 
     def _word_segmenter(self, vocabulary: Vocabulary, facts: ScriptFacts) -> str | None:
-        """The requested segmenter; for auto the one that the text needs."""
+        """The requested segmenter; for auto, the segmenter that the text needs."""
         if not vocabulary.is_wordpiece():
             if self.word_segmenter in ("auto", "none"):
                 return None
@@ -224,7 +224,7 @@ class ShardRequest(SettingsWithRules):
         return segmenter_of(facts.cutter(), "auto")
 
 
-def _facts_of(source: Source) -> tuple[ScriptFacts, list[str]]:
+def _facts_of(source: SourceText) -> tuple[ScriptFacts, list[str]]:
     """Facts about the scripts in a sample of some blocks, and the sampled texts."""
     facts, sample = ScriptFacts(), list[str]()
     blocks = source.blocks[:: -(-len(source.blocks) // _MEASURED_BLOCKS)]
@@ -238,7 +238,7 @@ def _facts_of(source: Source) -> tuple[ScriptFacts, list[str]]:
     return facts, sample
 
 
-def _language_of(source: Source, facts: ScriptFacts) -> str:
+def _language_of(source: SourceText, facts: ScriptFacts) -> str:
     """Language whose folder source/<language> has most text; for the default name en the script decides."""
     sizes = Counter[str]()
     for file in source.files:

@@ -20,7 +20,7 @@ from bert.samples.manifest import (
     write_manifest,
 )
 from data.preprocessing.pipeline import (
-    Job,
+    ShardJob,
     ShardPlan,
     cut_one,
     make_block,
@@ -29,14 +29,14 @@ from data.preprocessing.pipeline import (
     remove_other_shards,
 )
 from data.preprocessing.problems import problems_of_counts
-from data.preprocessing.request import Source
+from data.preprocessing.request import SourceText
 from data.preprocessing.workers import Run
 from data.text.lddl_writer import counts_line
 
 _RUN_KEY = ".run_key"  # cache key of a finished run; not in the manifest, as it depends on names and times
 
 
-def preprocess(job: Job, source: Source, vocabulary_sha256: str, num_shards: int | None, run: Run) -> Manifest:
+def preprocess(job: ShardJob, source: SourceText, vocabulary_sha256: str, num_shards: int | None, run: Run) -> Manifest:
     """Make all shards of a job, the manifest last; finished work of an earlier run is kept."""
     sink = job.sink
     settings = {
@@ -95,7 +95,7 @@ def _warn(counts: Mapping[str, int], unknown: Counter[str]) -> None:
         print(wrapped(f"warning: {problem}"), file=sys.stderr)
 
 
-def _make_shards(job: Job, plans: list[ShardPlan], run: Run) -> dict[str, dict]:
+def _make_shards(job: ShardJob, plans: list[ShardPlan], run: Run) -> dict[str, dict]:
     groups: dict[int, list[ShardPlan]] = defaultdict(list)
     for plan in plans:
         groups[plan.number].append(plan)
@@ -121,7 +121,7 @@ def _is_whole(sink: Path, manifest: Manifest, key: str) -> bool:
     )
 
 
-def _check_sink(job: Job) -> None:
+def _check_sink(job: ShardJob) -> None:
     """Refuse a sink with shards that this run did not begin."""
     if job.folder.exists() or not job.sink.is_dir():
         return

@@ -70,8 +70,8 @@ def named_codec(label: str) -> str:
 def declared_codec(head: bytes) -> str:
     """Codec that an HTML or XML page declares in its first bytes; "" without one."""
     head = head[:_HEAD_BYTES]
-    found = _XML.search(head) or _META.search(head)
-    return named_codec(found[1].decode("ascii")) if found else ""
+    match = _XML.search(head) or _META.search(head)
+    return named_codec(match[1].decode("ascii")) if match else ""
 
 
 def is_latin(codec: str) -> bool:

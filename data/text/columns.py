@@ -26,7 +26,7 @@ LONGEST_NAME = 60  # a longer "name" is a first row of text
 MOST_COLUMNS = 100_000
 _JOIN = "+"  # between the names of columns whose texts are read as one
 _MAX_SHOWN = 20
-_MOST_COMPARED = 1_000  # names that are searched for one that is spelled nearly as the one that is missing
+_MOST_COMPARED = 1_000  # names that are searched for one spelled like the missing one
 _MOST_NESTED = 10  # of objects and lists in which a text is searched
 T = TypeVar("T")
 Column = str | int  # its name, or in a table without a line of names its position from 0
@@ -127,13 +127,13 @@ def fitting(keys: Iterable[tuple[str, ...]], names: Iterable[Any]) -> tuple[Any,
     for form in (str, str.lower):
         known = {form(str(name)): name for name in reversed(names)}
         for some in keys:
-            fits = [_known(form(key), known) for key in some]
+            fits = [_column_of_key(form(key), known) for key in some]
             if all(name is not None for name in fits):
                 return tuple(fits)
     return None
 
 
-def _known(key: str, known: Mapping[str, Any]) -> Any:
+def _column_of_key(key: str, known: Mapping[str, Any]) -> Any:
     """The column that a key names, or the joined columns; None if one is missing."""
     if key in known:
         return known[key]

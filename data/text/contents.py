@@ -70,7 +70,7 @@ def bounded(source: Input, items: Iterator[T], damage: type[Exception]) -> Itera
     per_megabyte = _SECONDS_PER_MEGABYTE["html" if source.kind == "html" else "office"]
     seconds = _LEAST_SECONDS + per_megabyte * source.path.stat().st_size / 1e6
     try:
-        yield from _limited(items, seconds)
+        yield from _with_cpu_limit(items, seconds)
     except (NotTextError, DamagedError):
         raise
     except damage as error:
@@ -89,7 +89,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise _OutOfTime
 
 
-def _limited(items: Iterator[T], seconds: float) -> Iterator[T]:
+def _with_cpu_limit(items: Iterator[T], seconds: float) -> Iterator[T]:
     """Yield items; TimeoutError if they take more CPU time of this process.
 
     What the caller does with an item is not counted. There is no limit outside of the main thread, which alone receives

@@ -42,7 +42,7 @@ def _numbered_fields(lines: list[str | None], delimiter: str, first: int) -> lis
     return [(first + reader.line_num - 1, [field.strip() for field in fields]) for fields in reader if fields]
 
 
-def _repeated(names: list[str]) -> dict[int, str]:
+def _repeated_names(names: list[str]) -> dict[int, str]:
     """Repeated column names by column number, from 1; their values are read by that number."""
     known, repeated = set[str](), dict[int, str]()
     for number, name in enumerate(names, start=1):
@@ -69,7 +69,7 @@ class DelimitedTable:
         check_number_of_columns(len(names))
         self._number = 1 + form.header + (told is not None)  # of the first row's line
         self._width = len(names)
-        self.repeated_names = _repeated(names) if form.columns is None and form.header else {}
+        self.repeated_names = _repeated_names(names) if form.columns is None and form.header else {}
         if form.header and form.quotes != "none" and _opens_a_quote(opening, self.delimiter):
             raise NoHeaderError("has a line break in the name of a column; write the first row on one line")
         self._header = names if form.header and form.quotes != "none" else []
@@ -115,7 +115,7 @@ class DelimitedTable:
             is_first = False
             problem, reads_all = problem or self._fit(fields), self._form.columns is None
             is_kept = not problem or (reads_all and fields)
-            if reads_all:  # a row may leave out its last fields; the columns are those of the first row
+            if reads_all:  # a row may leave out its last fields; the first row names the columns
                 fields = [*fields, *[""] * (self._width - len(fields))]
             values = {column: fields[place] for column, place in self._places.items() if place < len(fields)}
             yield Row(number, values if is_kept else None, problem)

@@ -142,8 +142,8 @@ def _reason_against_suffix(path: Path, bare: Path, compression: str) -> str:
 
 def _reason_against_dump(path: Path, dump: re.Match[bytes]) -> str:
     """Why a wiki's dump is not read: the command that extracts its articles."""
-    found = re.search(rb"xml:lang=.([a-z][\w-]*)", dump[0])
-    language = found[1].decode() if found else "LANGUAGE"
+    match = re.search(rb"xml:lang=.([a-z][\w-]*)", dump[0])
+    language = match[1].decode() if match else "LANGUAGE"
     flags = ["--language", language, "--local-dump", shown(path), "--output-dir", "FOLDER"]
     importing = shell_command("data.download_wikipedia", *flags)
     return f"is a dump of a wiki; extract its articles, and give FOLDER instead: {importing}"

@@ -118,7 +118,7 @@ def without_numbers(text: str) -> str:
 def folds_of(groups: Groups, classes: np.ndarray | None, folds: int, seed: int, *, by_rows: bool) -> np.ndarray:
     """Fold of each row, int64 [n], stratified by class; the rows of a group are in one fold.
 
-    The folds are those of scikit-learn: of KFold and StratifiedKFold where each group counts as its first row, of
+    The folds equal scikit-learn's: of KFold and StratifiedKFold where each group counts as its first row, of
     GroupKFold and StratifiedGroupKFold where it counts with all of its rows.
 
     Args:
@@ -171,7 +171,7 @@ def _in_proportion(classes: np.ndarray, folds: int, rng: np.random.RandomState) 
 def _deal_groups(counts: np.ndarray, priorities: np.ndarray, folds: int, rng: np.random.RandomState) -> np.ndarray:
     """Fold of each group, int64 [g], chosen so that class shares of the folds stay most alike.
 
-    Of equally good folds, the one with the fewest rows is taken.
+    Of equally good folds, it takes the fold with the fewest rows.
 
     Args:
         counts: float64 [g, c], the rows of each class in each group.

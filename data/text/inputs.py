@@ -51,10 +51,10 @@ def list_inputs(
     once: dict[Path, Input] = {}
     for source in sorted(inputs, key=lambda source: source.path.is_symlink()):  # files come before links to them
         once.setdefault(source.path.resolve(), source)
-    kept = [source for source in inputs if once[source.path.resolve()] is source]
-    if len(kept) < len(inputs):
-        findings.counts["files named or linked twice, read once"] += len(inputs) - len(kept)
-    return _with_own_names(kept)
+    distinct = [source for source in inputs if once[source.path.resolve()] is source]
+    if len(distinct) < len(inputs):
+        findings.counts["files named or linked twice, read once"] += len(inputs) - len(distinct)
+    return _with_own_names(distinct)
 
 
 def _with_own_names(inputs: list[Input]) -> list[Input]:
@@ -80,7 +80,7 @@ def _inputs_below(folder: Path, kind: str, findings: Findings, follow_links: boo
 
     for file in files_below(folder, findings, follow_links=follow_links, on_error=leave_out_unreadable):
         name = file.relative_to(folder)
-        hidden = _hidden(folder, name)
+        hidden = _hidden_part(folder, name)
         if hidden in shared:
             findings.counts[_OTHER_KIND] += 1
         elif hidden is not None:
@@ -125,7 +125,7 @@ def _refuse_both_parts(inputs: Iterable[Input], flag: str) -> None:
             )
 
 
-def _hidden(folder: Path, name: Path) -> Path | None:
+def _hidden_part(folder: Path, name: Path) -> Path | None:
     """The hidden file or folder in a path; mail folders do not count as hidden."""
     begins = (Path(*name.parts[:place]) for place in range(1, len(name.parts) + 1) if name.parts[place - 1][0] == ".")
     return next((begin for begin in begins if not (folder / begin / "cur").is_dir()), None)

@@ -70,24 +70,24 @@ def nested_rows(content: Mapping[str, Any], paths: Sequence[str]) -> Iterator[di
     heads = [path.partition("[]")[0].split(".") for path in wanted if "[]" in path]
     lists = {".".join(head[:number]) for head in heads for number in range(1, len(head) + 1)}
     outside = {key: value for key, value in content.items() if key not in lists}
-    return (outside | found for found in _inside(content, wanted))
+    return (outside | nested for nested in _inside(content, wanted))
 
 
 def _inside(content: object, wanted: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """The wanted fields of each row; `wanted`: path -> its part below this value."""
-    found, lists = dict[str, Any](), dict[str, tuple[list, dict[str, str]]]()
+    fields, lists = dict[str, Any](), dict[str, tuple[list, dict[str, str]]]()
     for path, below in wanted.items():
         head, is_list, rest = below.partition("[]")
         value = _below(content, head.strip("."))
         if not is_list and value is not None:
-            found[path] = value
+            fields[path] = value
         elif isinstance(value, list):
             lists.setdefault(head, (value, {}))[1][path] = rest
     if not lists:
-        yield found
+        yield fields
     for items, paths in lists.values():
         for item in items:
-            yield from (found | row for row in _inside(item, paths))
+            yield from (fields | row for row in _inside(item, paths))
 
 
 def _below(content: object, path: str) -> Any:
@@ -133,8 +133,8 @@ def document_rows(chunks: Iterable[str], form: TableForm) -> Iterator[Row]:
         yield from of_lines
         return
     items = content if isinstance(content, list) else [content]
-    found = chain.from_iterable(_json_rows(0, item, form) for item in items)
-    rows = [row._replace(number=number) for number, row in enumerate(found, start=1)]
+    unnumbered = chain.from_iterable(_json_rows(0, item, form) for item in items)
+    rows = [row._replace(number=number) for number, row in enumerate(unnumbered, start=1)]
     if form.text is None and form.columns and not any(has_column(row.values or (), form.columns[0]) for row in rows):
         names = list(dict.fromkeys(name for row in rows for name in row.values or ()))
         raise NoColumnError(f"is JSON without a field {form.columns[0]!r}", form.columns[0], names)

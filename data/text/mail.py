@@ -208,7 +208,7 @@ def _decoded_bytes(content: bytes, encoding: str, reader: _Reader) -> str:
 
 
 def _encoding_of_text(mail: Message, reader: _Reader) -> str:
-    """Encoding for header bytes that are not UTF-8: that of the first text part that names a code page."""
+    """Encoding for header bytes that are not UTF-8: the code page that the first text part names."""
     charsets = (str(part.get_content_charset() or "") for part in mail.walk())
     named = next(filter(None, map(named_codec, charsets)), "")
     return f"auto:{named}" if named and not named.startswith("utf") else reader.encoding

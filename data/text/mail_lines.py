@@ -26,7 +26,7 @@ def own_text(lines: Sequence[str]) -> str:
     Headers of another mail, below own text, begin what was forwarded or answered, and end the own text. If there is no
     text above them, the mail below them is what was sent, and they alone are left out.
     """
-    kept: list[str] = []
+    own_lines: list[str] = []
     headers = 0  # lines that still belong to headers
     lines = [line.strip() for line in lines]
     for place, line in enumerate(lines):
@@ -34,21 +34,21 @@ def own_text(lines: Sequence[str]) -> str:
             headers -= 1
             continue
         headers = _header_lines(lines, place)
-        if headers and any(kept):
+        if headers and any(own_lines):
             break
         if headers:
             headers -= 1
         elif line.startswith(">"):
-            while kept and not kept[-1]:
-                kept.pop()
-            if kept and kept[-1].endswith((":", "\uff1a")):
-                above = [kept[-length] for length in range(1, min(_MOST_INTRODUCTION, len(kept)) + 1)]
-                del kept[-next((length for length, one in enumerate(above, start=1) if _DATE.search(one)), 1) :]
+            while own_lines and not own_lines[-1]:
+                own_lines.pop()
+            if own_lines and own_lines[-1].endswith((":", "\uff1a")):
+                above = [own_lines[-length] for length in range(1, min(_MOST_INTRODUCTION, len(own_lines)) + 1)]
+                del own_lines[-next((length for length, one in enumerate(above, start=1) if _DATE.search(one)), 1) :]
         elif not _BELOW.fullmatch(line):
-            kept.append(line)
-        elif any(kept):
+            own_lines.append(line)
+        elif any(own_lines):
             break
-    return "\n".join(kept).strip()
+    return "\n".join(own_lines).strip()
 
 
 def _header_lines(lines: Sequence[str], start: int) -> int:

@@ -75,7 +75,7 @@ def without_repeated(pages: Sequence[list[str]], counts: Counter) -> list[list[s
         key for page in pages for key in {_key(line) for line in [*page[:_MOST_EDGE_LINES], *page[-_MOST_EDGE_LINES:]]}
     )
     least = max(_LEAST_PAGES, _LEAST_SHARE * sum(map(bool, pages)))
-    kept = []
+    bodies = []
     for page in pages:
         first, last = 0, len(page)
         while first < min(last, _MOST_EDGE_LINES) and seen[_key(page[first])] >= least:
@@ -84,8 +84,8 @@ def without_repeated(pages: Sequence[list[str]], counts: Counter) -> list[list[s
             last -= 1
         if removed := len(page) - (last - first):
             counts[REPEATED] += removed
-        kept.append(page[first:last])
-    return kept
+        bodies.append(page[first:last])
+    return bodies
 
 
 def _key(line: str) -> str:

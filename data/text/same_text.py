@@ -150,7 +150,7 @@ def near_numbers(texts: Sequence[str]) -> np.ndarray:
 
 
 def _shingles(words: Sequence[str]) -> set[bytes]:
-    """All sequences of five words, or the one sequence of fewer words."""
+    """All sequences of five words; of a shorter text its only sequence."""
     places = range(max(1, len(words) - SHINGLE_WORDS + 1))
     return {" ".join(words[place : place + SHINGLE_WORDS]).encode("utf-8", "replace") for place in places}
 

@@ -78,8 +78,8 @@ class ScriptFacts:
         if self.changed_share() <= _CHANGED_SHARE and self.is_caseless():
             return "its script has no capitals"
         such = f", such as {self.example()}" if self.changed else ""
-        shown = f"{self.changed_share():.0%}" if self.changed_share() > 0.1 else f"{self.changed_share():.1%}"
-        return f"lower-casing would strip marks of {shown} of the words{such}"
+        share = f"{self.changed_share():.0%}" if self.changed_share() > 0.1 else f"{self.changed_share():.1%}"
+        return f"lower-casing would strip marks of {share} of the words{such}"
 
     def cutter(self) -> str:
         """Segmenter that the text needs to have words; "" if it needs none."""

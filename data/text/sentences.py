@@ -53,7 +53,7 @@ class TokenizedDocuments:
     """Tokens of D documents with n sentences and T tokens; no document and no sentence is empty.
 
     Attributes:
-        continues: bool [T], tokens that belong to the word of the one before, if a segmenter found the words.
+        continues: bool [T], tokens that continue the previous token's word, if a segmenter found the words.
     """
 
     token_ids: np.ndarray  # [T], in the vocabulary's id dtype
@@ -100,9 +100,9 @@ def tokenize_documents(
         owners.append(np.array(numbers, np.int64)[owner])
         read.update(numbers)
     all_lengths, all_owners = np.concatenate(lengths), np.concatenate(owners)
-    kept = all_lengths > 0
-    documents, first_sentences = np.unique(all_owners[kept], return_index=True)
-    num_sentences = int(kept.sum())
+    has_tokens = all_lengths > 0
+    documents, first_sentences = np.unique(all_owners[has_tokens], return_index=True)
+    num_sentences = int(has_tokens.sum())
     tokens = np.concatenate(ids)
     counts["sentences"] += num_sentences
     counts["documents without tokens"] += len(read) - len(documents)
@@ -111,7 +111,7 @@ def tokenize_documents(
     counts["unknown tokens"] += int((tokens == tokenizer.vocabulary.id_of("[UNK]")).sum())
     return TokenizedDocuments(
         tokens,
-        offsets_of(all_lengths[kept]),
+        offsets_of(all_lengths[has_tokens]),
         np.append(first_sentences, num_sentences).astype(np.int64),
         np.concatenate(continues) if segmenter else None,
     )

@@ -44,7 +44,7 @@ class Table:
     """An open table; its rows are read once.
 
     Attributes:
-        columns: the names in order; of JSON and Excel, whose rows name their own, those of the first row or none.
+        columns: the names in order; in JSON and Excel each row has its own; here the first row's or none.
         delimiter: of CSV and TSV; "" of others.
         findings: what is unusual about the file; complete after the last row.
     """
@@ -100,16 +100,16 @@ def user_table(path: Path, form: TableForm, kind: str = "auto", decoding: Decodi
     """Open a table that the user names for training, prediction or a probe; every ValueError names the file.
 
     Raises:
-        NoHeaderError, NoColumnError: the first line names no columns, or not those of the form.
+        NoHeaderError, NoColumnError: the first line names no columns, or not the form's.
     """
     if not path.is_file():
         raise ValueError(f"{path} does not exist or is not a file; check the path")
-    with _named(path):
+    with _errors_name_file(path):
         table = open_table(table_input(path, kind), form, Findings(), decoding.encoding, decoding.language)
         first = list(islice(table.rows, 1))
 
     def rows() -> Iterator[Row]:
-        with _named(path), progress(f"reading {path.name}", None, "rows") as meter:
+        with _errors_name_file(path), progress(f"reading {path.name}", None, "rows") as meter:
             for row in chain(first, table.rows):
                 meter.update()
                 yield row
@@ -120,10 +120,10 @@ def user_table(path: Path, form: TableForm, kind: str = "auto", decoding: Decodi
 def piped_table(file: BinaryIO, form: TableForm, encoding: str = "auto") -> Table:
     """A CSV on standard input, in UTF-8 or the named encoding."""
     code_page = code_page_of(encoding)
-    found = Encoding(encoding, 0, "") if code_page is None else Encoding("utf-8-sig", 0, "", code_page)
+    decoding = Encoding(encoding, 0, "") if code_page is None else Encoding("utf-8-sig", 0, "", code_page)
     replaced = Counter[str]()
     read = iter(lambda: file.read(_READ_BYTES), b"")
-    table = table_of_text(decode(read, found, replaced), "csv", form, Findings())
+    table = table_of_text(decode(read, decoding, replaced), "csv", form, Findings())
 
     def rows() -> Iterator[Row]:
         for row in table.rows:
@@ -135,7 +135,7 @@ def piped_table(file: BinaryIO, form: TableForm, encoding: str = "auto") -> Tabl
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _errors_name_file(path: Path) -> Iterator[None]:
     """Context manager that puts the file's name before errors without it."""
     try:
         yield
@@ -195,7 +195,7 @@ def _parquet_row(number: int, batch: "pa.RecordBatch", row: int, columns: Sequen
 
 
 def _parquet_sample(file: "pq.ParquetFile") -> Iterator[dict[str, Any]]:
-    """Texts of the first rows, including those in structs; read only if names of columns decide nothing."""
+    """Texts of the first rows, also in structs; read only if names of columns decide nothing."""
     import pyarrow as pa
 
     kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_struct, pa.types.is_list)

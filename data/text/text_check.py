@@ -36,7 +36,7 @@ def base64_characters(text: str) -> int:
 
 
 def is_mostly_base64(base64: int, characters: int) -> bool:
-    """Whether a text is mostly base64, from its characters and those in words of base64."""
+    """Whether a text is mostly base64, from its size and the number of characters in words of base64."""
     return 2 * base64 > characters
 
 

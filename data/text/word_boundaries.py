@@ -81,7 +81,7 @@ def encode_words(
 
     Returns:
         ids [T] and offsets, int64 [n + 1], as the tokenizer gives them; bool [T], whether a token belongs to the word
-        of the one before it; the number of words of several characters that the segmenter found.
+        of the previous token; the number of words of several characters that the segmenter found.
     """
     parts: list[str] = []
     numbers = []

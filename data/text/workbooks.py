@@ -53,7 +53,7 @@ def xlsx_rows(path: Path, form: TableForm, counts: Counter) -> Iterator[Row]:
         texts = _texts(header)
         names = numbered_names(texts)
         hidden_names = [names[place - 1] for place in sorted(hidden.columns) if place <= len(names)]
-        left_out = set(hidden_names) - _named(form)
+        left_out = set(hidden_names) - _named_columns(form)
         counts["hidden columns, not read"] += len(left_out)
         objects = (
             Row(number_before + place, _cells(names, cells, left_out, counts))
@@ -95,7 +95,7 @@ def _is_no_row(place: int, cells: Sequence[object], names: Sequence[str], counts
     return is_types or is_repeated
 
 
-def _named(form: TableForm) -> set[str]:
+def _named_columns(form: TableForm) -> set[str]:
     """Columns that the user named, which are read even if hidden."""
     text = form.text.names if form.text is not None and form.text.is_named else []
     return {str(name) for name in (*text, *(form.columns or ()), form.optional)}

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 HOLE = "\ufdef"  # a noncharacter, which does not occur in text: here a reader sees something that is not known
-_PART = re.compile(r"<([^<>]*)>")  # of a pattern: those with odd numbers may be left out
+_PART = re.compile(r"<([^<>]*)>")  # of a pattern: parts with odd numbers may be left out
 _FIELD = re.compile(r"\{([^{}:?]+)(?::(\w+)|\?([^{}]*))?\}")
 _PLAIN_NUMBER = re.compile(r"(-?)(\d{1,30})(?:[.,](\d+))?")
 _PAIRS = re.compile(r"(?<=\d)(?=(?:\d\d)+$)")  # where pairs of digits begin, but the first
@@ -94,8 +94,8 @@ def _grouped(value: str, language: str) -> str:
 def _converted(name: str, values: list[str]) -> str:
     """{{convert|6|ft|2|in|cm}} -> "6 ft 2 in", {{convert|5|-|8|sqmi|km2}} -> "5–8 sq mi"; "" if not understood."""
     measure, written = _MEASURE.match("|".join(values)), _table()["units"]
-    shown = " ".join(written.get(part, part) for part in measure[0].split("|")) if measure else ""
-    return re.sub(r"(?<=\d)\+(?=\d+/)", " ", shown.replace(" \u2013 ", "\u2013"))
+    measurement = " ".join(written.get(part, part) for part in measure[0].split("|")) if measure else ""
+    return re.sub(r"(?<=\d)\+(?=\d+/)", " ", measurement.replace(" \u2013 ", "\u2013"))
 
 
 def _ship(name: str, values: list[str]) -> str:

@@ -120,8 +120,8 @@ def _without_nesting(text: str, site: Site, language: str) -> str:
         if kind == "template" and content.startswith("{") and text.startswith("}", position):
             position += 1  # {{{parameter}}}
         if kind == "template":
-            shown = template_text(content, language)
-            stack[-1][1].append(shown.translate(_HIDDEN) if shown in ("'", "'s") else shown)
+            visible = template_text(content, language)
+            stack[-1][1].append(visible.translate(_HIDDEN) if visible in ("'", "'s") else visible)
         else:
             stack[-1][1].append(_link_text(content, site) if kind == "link" else "\n")
     stack[-1][1].append(text[position:])
@@ -272,9 +272,9 @@ def _without_holes(paragraph: str, language: str, counts: Counter[str]) -> str:
             sentences[-1] += part
         else:
             sentences.append(part)
-    kept = [sentence for sentence in sentences if HOLE not in sentence]
-    counts["sentences dropped: a template or formula in them is not known"] += len(sentences) - len(kept)
-    return "".join(kept)
+    complete = [sentence for sentence in sentences if HOLE not in sentence]
+    counts["sentences dropped: a template or formula in them is not known"] += len(sentences) - len(complete)
+    return "".join(complete)
 
 
 def _tidy(text: str) -> str:
@@ -299,11 +299,11 @@ _MIN_UNSTOPPED_CHARACTERS = 60
 
 def _sentences(paragraph: str, language: str, counts: Counter[str]) -> str:
     """The paragraph up to the end of its last sentence; "" without one. Dropped text is counted."""
-    kept = _up_to_last_end(paragraph, language)
-    if kept != paragraph:
-        what = "paragraphs cut behind their last sentence" if kept else "paragraphs dropped: no sentence ends there"
+    whole = _up_to_last_end(paragraph, language)
+    if whole != paragraph:
+        what = "paragraphs cut behind their last sentence" if whole else "paragraphs dropped: no sentence ends there"
         counts[what] += 1
-    return kept
+    return whole
 
 
 def _up_to_last_end(paragraph: str, language: str) -> str:

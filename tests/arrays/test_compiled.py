@@ -1,4 +1,4 @@
-"""The random numbers of compiled loops are those of `bert.randomness`."""
+"""The random numbers of compiled loops equal those of `bert.randomness`."""
 
 import os
 import subprocess

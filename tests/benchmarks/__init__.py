@@ -1,1 +1,1 @@
-"""Programs that make the figures of the pages: speed of inference, of the server and of the loader, plans, losses."""
+"""Programs that measure the figures in the pages: speed of inference, server and loader, plans, losses."""

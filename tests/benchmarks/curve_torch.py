@@ -1,4 +1,5 @@
-"""The training of learning_curve.py again, independently: transformers' modules on PyTorch, updates from the papers.
+"""An independent implementation of the training in learning_curve.py, with transformers on PyTorch and updates from the
+papers.
 
     python -m tests.benchmarks.curve_torch initial FOLDER    writes random weights as a Hugging Face model
     python -m tests.benchmarks.curve_torch train FOLDER      trains on the batches of FOLDER's task

@@ -1,4 +1,4 @@
-"""What the comparison of inference runs: exports of one classifier, and batches of one length or of real texts."""
+"""Cases of the inference comparison: exports of one classifier, and batches of equal or real lengths."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""This project's side of the comparison of inference: `python -m tests.benchmarks.inference_ours FOLDER THREADS`."""
+"""This project's part of the inference comparison: `python -m tests.benchmarks.inference_ours FOLDER THREADS`."""
 
 import sys
 from importlib.util import find_spec

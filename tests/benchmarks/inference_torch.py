@@ -1,4 +1,4 @@
-"""Hugging Face's side of the comparison of inference, on PyTorch and on ONNX Runtime.
+"""Hugging Face's part of the inference comparison, on PyTorch and on ONNX Runtime.
 
 python -m tests.benchmarks.inference_torch FOLDER THREADS, with the interpreter of scripts/benchmark_inference.sh. The
 ONNX file is PyTorch's export of the modules of transformers; ONNX Runtime's own quantisation makes it INT8.

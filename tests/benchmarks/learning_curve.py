@@ -1,4 +1,4 @@
-"""The loss of this project's training beside that of an independent implementation, update by update.
+"""Compares the loss of this project's training with an independent implementation, update by update.
 
     bash scripts/run_learning_curve.sh --output-dir results/learning_curve
 

@@ -1,4 +1,4 @@
-"""Measures what becomes of the words of many languages, and what own text learns from them.
+"""Measures how many languages' words are tokenised, and what a training on the user's text learns from them.
 
     python -m tests.benchmarks.measure_languages TEXTS [--train OUTPUT_DIR --hours 0.1] [--only de th]
 

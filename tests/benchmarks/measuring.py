@@ -1,4 +1,4 @@
-"""What each competitor's process does alike: read batches, predict when told to, measure. Needs numpy only.
+"""Shared code of the competitors' processes: read batches, predict when told to, measure. Needs numpy only.
 
 A competitor stays alive between rounds, so that those of all competitors can take turns: it prints one line of JSON
 when it is ready, and one for each order.

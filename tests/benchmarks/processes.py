@@ -1,4 +1,4 @@
-"""Processes of the comparisons, and their tables."""
+"""Runs the processes of the comparisons, and formats their tables."""
 
 import json
 import os

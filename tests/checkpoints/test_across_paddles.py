@@ -1,4 +1,4 @@
-"""A training begun with one version of Paddle continues with another as without the change.
+"""A training that was begun with one version of Paddle continues with another one as without the change.
 
 The other version is that of the environment which scripts/setup.sh made for it; without one the test is skipped.
 """

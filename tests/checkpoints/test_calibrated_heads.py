@@ -1,4 +1,4 @@
-"""A classifier's last checkpoint has the head that predictions use, and the trained one for a training that goes on."""
+"""A classifier's last checkpoint has the calibrated head for predictions, and the trained one for further training."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Which weights a folder means: the result of a run if it is valid, never a step that is damaged or incomplete."""
+"""The weights that a folder stands for: the result of a run if it is valid, never a damaged or incomplete step."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Checkpoints of earlier versions of this program (tests/golden/checkpoints) load, and go on as they did then.
+"""Checkpoints of earlier versions (tests/golden/checkpoints) load, and their trainings continue as they did then.
 
 `--write-golden` adds the checkpoint of the format of now; those of other formats stay as they are.
 """

@@ -1,4 +1,4 @@
-"""Power is lost after any operation of a save: what the disk then holds, replayed from the recorded operations.
+"""Simulated power losses after each disk operation of a save, by replaying the recorded operations.
 
 The disk of the replay keeps as little as a file system may: content only of files that were flushed, and names of a
 folder only up to its last flush: of the later changes the first ones, or all but one and what depends on it.

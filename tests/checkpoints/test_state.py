@@ -1,4 +1,4 @@
-"""Resuming is exact, what does not fit is refused with all differences, and weights alone start a new run."""
+"""Resuming is exact, checkpoints that do not fit are refused with all differences, and weights can start a new run."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Saving beside the training: the caller waits for the copy alone, and no error is lost."""
+"""Saving in the background: training waits only for the copy, and no error is lost."""
 
 import re
 import shutil

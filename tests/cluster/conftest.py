@@ -1,4 +1,4 @@
-"""Tests here import their neighbours and those of tests/."""
+"""Lets these tests import their neighbours and modules of tests/."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""run.sub on a real Slurm of two nodes: preempted at its time limit, requeued, exactly continued, chained, refused.
+"""run.sub on a real Slurm cluster of two nodes: preempted, requeued, resumed exactly, chained, refused.
 
 bash scripts/run_tests.sh tests/cluster      some ten minutes; needs root, slurm-wlm and munge
 """

@@ -1,4 +1,5 @@
-"""Two nodes with networks of their own: the launcher by hand, and scripts/run_pretraining.sh, which finds addresses.
+"""Two nodes with separate networks: the launcher started by hand, and scripts/run_pretraining.sh, which finds
+addresses.
 
 bash scripts/run_tests.sh tests/cluster      needs root and iproute2
 """

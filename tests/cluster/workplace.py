@@ -1,4 +1,4 @@
-"""A tiny pre-training of two phases for jobs: shards, vocabulary, model, and the environment that run.sub reads."""
+"""Files for Slurm jobs: a tiny pre-training of two phases, and the environment that run.sub reads."""
 
 import hashlib
 import json

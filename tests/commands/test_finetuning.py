@@ -1,4 +1,4 @@
-"""What the launchers of all fine-tuning tasks share."""
+"""Behaviour that the launchers of all fine-tuning tasks share."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What is typed after `run_glue.sh` and the settings it stands for."""
+"""Arguments of `run_glue.sh`, and the settings that they stand for."""
 
 from pathlib import Path
 

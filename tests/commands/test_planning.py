@@ -1,4 +1,4 @@
-"""Planning a pre-training writes nothing, whatever its door; a dry run refuses what a start refuses."""
+"""Planning a pre-training writes nothing, from any command; a dry run refuses the mistakes that a start refuses."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""The three ways to say what to train: nothing, 32 positional arguments, names and flags."""
+"""Three ways to choose a training: no arguments, 32 positional arguments, names and flags."""
 
 import re
 from pathlib import Path

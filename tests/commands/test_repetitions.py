@@ -1,4 +1,4 @@
-"""`--seeds` and `run_glue.sh all CHECKPOINT`: which trainings are made, what is left, the table."""
+"""`--seeds` and `run_glue.sh all CHECKPOINT`: the planned trainings, the unfinished ones, and the table."""
 
 import json
 import shutil

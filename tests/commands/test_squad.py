@@ -1,4 +1,4 @@
-"""What is typed after `run_squad.sh` and the settings it stands for."""
+"""Arguments of `run_squad.sh`, and the settings that they stand for."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Where users of NVIDIA's Paddle trainer start from: its checkpoints, and steps named as its README names them."""
+"""Starting from checkpoints of NVIDIA's Paddle trainer, and from steps named as in its README."""
 
 from unittest import mock
 

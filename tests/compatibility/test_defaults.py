@@ -1,4 +1,4 @@
-"""Every default of NVIDIA's run_pretraining.py and run_squad.py beside ours; the document names each difference."""
+"""Every default of NVIDIA's run_pretraining.py and run_squad.py, compared with ours; the page names each difference."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What users of NVIDIA's docker scripts type. No Docker runs: BERT_DOCKER=echo prints its words."""
+"""Commands that users of NVIDIA's docker scripts type. No Docker runs: BERT_DOCKER=echo prints its arguments."""
 
 import shlex
 

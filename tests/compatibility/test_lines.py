@@ -1,4 +1,4 @@
-"""Lines of users of NVIDIA's Paddle trainer, and what they resolve to; lines of its other trainers are refused."""
+"""Command lines of NVIDIA's Paddle trainer, and the settings they give; lines of its other trainers are refused."""
 
 import json
 import os

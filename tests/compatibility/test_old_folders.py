@@ -1,4 +1,4 @@
-"""Folders that the version before jobs (88b30792) left are resumed, and nothing in them is made again."""
+"""Output folders of version 88b30792, before jobs, are resumed, and nothing in them is made again."""
 
 import json
 import shutil

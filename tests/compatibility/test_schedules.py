@@ -1,4 +1,4 @@
-"""The rates of NVIDIA's trainers, from the formulas of their schedulers, beside those of our recipes.
+"""Learning rates of NVIDIA's trainers, computed by their schedulers' formulas, compared with our recipes.
 
 Theirs counts updates from 1, and its last has the rate 0; ours is one update earlier in the decay, so none is lost.
 """

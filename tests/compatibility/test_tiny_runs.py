@@ -1,4 +1,4 @@
-"""Runs as NVIDIA's users start them, with a tiny model on the CPU: where the files lie and what the log lines hold."""
+"""Runs started as in NVIDIA's README, with a tiny model on the CPU: places of files, and content of log lines."""
 
 import json
 import os

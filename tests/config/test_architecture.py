@@ -1,4 +1,4 @@
-"""Sizes of the networks, and their descriptions in other libraries' keys, beside counts and values written by hand."""
+"""Sizes of the networks, and their descriptions in other libraries' keys, compared with values written by hand."""
 
 import json
 import re

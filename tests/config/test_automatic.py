@@ -1,4 +1,4 @@
-"""Every `auto` on each kind of hardware, beside values written by hand."""
+"""Every `auto` setting on each kind of hardware, compared with values written by hand."""
 
 import pytest
 

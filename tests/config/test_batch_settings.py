@@ -1,4 +1,4 @@
-"""The batch of every update, beside a list that is counted by hand."""
+"""The batch size of every update, compared with a list counted by hand."""
 
 import re
 

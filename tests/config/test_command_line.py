@@ -1,4 +1,4 @@
-"""Flags and YAML: every field has a flag, every mistake one line with value, rule and remedy, and exit code 2."""
+"""Flags and YAML: every field has a flag; a mistake gives one line with value, rule and remedy, and exit code 2."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Given settings that nothing reads are named, with what they need; a field says so itself."""
+"""Requested settings without effect are named, with the settings that they need."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What PaddleNLP and transformers computed with the models that we wrote for them: recorded, and compared.
+"""Recorded outputs of PaddleNLP and transformers with models that we wrote for them, for comparison.
 
 What is recorded has the outputs and the sha256 of what the library loaded. It holds as long as we write the
 same bytes and our network computes the same outputs from them.

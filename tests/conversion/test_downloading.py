@@ -1,4 +1,4 @@
-"""What a source means: a path if it exists, otherwise the name of a published model."""
+"""A model's source: a path if it exists, otherwise the name of a published model."""
 
 import json
 import logging

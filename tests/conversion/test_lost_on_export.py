@@ -1,4 +1,4 @@
-"""What decides beside a network: in serving.json, or named in a note with its cost on held-out rows."""
+"""Parts of a prediction outside the network: in serving.json, or in a note with their cost on held-out rows."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The model card of an export: what the runs recorded, nothing else; a card that is there is kept."""
+"""The model card of an export holds only what the runs recorded; an existing card is kept."""
 
 import json
 from pathlib import Path

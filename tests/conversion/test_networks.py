@@ -1,4 +1,4 @@
-"""ModernBERT and RoBERTa in Hugging Face's files: outputs of transformers, there and back, and what is refused.
+"""ModernBERT and RoBERTa in Hugging Face's files: outputs equal transformers', round trips, and refusals.
 
 What transformers computed is recorded by tests.interop.record.
 """

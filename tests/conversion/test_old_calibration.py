@@ -1,4 +1,4 @@
-"""Classifiers of 88b30792, whose temperature and token weights stood in task.json, give what they gave there.
+"""Classifiers of version 88b30792, with calibration in task.json, predict as they did then.
 
 tests/golden/old_classifier was written by that commit: `run_glue.py` trained six updates on train.csv with dev.csv to
 evaluate on, `run_export.py` wrote onnx/, and `run_predict.py` gave predictions.jsonl for the lines of texts.txt, equal

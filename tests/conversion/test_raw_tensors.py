@@ -1,4 +1,4 @@
-"""Limits of what a file may hold, and the shapes that tensors of a model must have."""
+"""Limits on the content of a file, and the shapes that tensors of a model must have."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`run_convert.py --to-hub`: what a hub gets through its own client, failures, and transformers reading it back."""
+"""`run_convert.py --to-hub`: what the hub receives from its own client, failures, and reading back by transformers."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tensors of other libraries one by one: dtype, orientation, fused parts, ties and padding, beside plain slices."""
+"""Single tensors of other libraries: dtype, orientation, fused parts, ties and padding, compared with plain slices."""
 
 from pathlib import Path
 

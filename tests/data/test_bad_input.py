@@ -1,4 +1,4 @@
-"""Every data command answers bad input with exit code 2 and one line, which tests/golden/refusals.txt holds.
+"""Every data command answers bad input with exit code 2 and one line (tests/golden/refusals.txt).
 
 pytest tests/data/test_bad_input.py --write-golden      # after a message was reworded
 """

@@ -1,4 +1,4 @@
-"""Shards of NVIDIA's PyTorch (HDF5) and TensorFlow (TFRecord) trainers become ours, and ours become HDF5."""
+"""Shards of NVIDIA's PyTorch (HDF5) and TensorFlow (TFRecord) trainers are converted to ours, and ours to HDF5."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Tokenizers that are no BERT's from text to features: shards with whole-word masks, pairs, answers, tags."""
+"""Tokenizers other than BERT's, from text to features: shards with whole-word masks, pairs, answers, tags."""
 
 import numpy as np
 import pytest

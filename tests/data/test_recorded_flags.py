@@ -1,4 +1,4 @@
-"""Every flag of before its command had settings works as it did, with the same default.
+"""Flags that commands had before they had settings still work, with the same defaults.
 
 recorded_flags.json was made from the argparse parsers of commit bbbb1458: command -> rows of [words, the flag among
 them that the row tests (null: a positional argument), its value, its default]. Since then one default has changed on

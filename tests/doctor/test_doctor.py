@@ -13,7 +13,7 @@ import pytest
 from bert import REPOSITORY
 from bert.doctor import facts as machine_facts
 from bert.doctor import requirements as environment
-from bert.doctor.checks import FAILURE, OK, WARNING, examine, runs_on
+from bert.doctor.checks import FAILURE, PASSED, WARNING, examine, runs_on
 from bert.doctor.facts import Facts, Gpu, ask_paddle, collect
 from bert.runtime.paddle_api import IS_PADDLE_3
 
@@ -69,7 +69,7 @@ def changed(facts: Facts, **changes) -> Facts:
 
 
 def problems(facts: Facts) -> dict[str, tuple[str, str]]:
-    return {finding.name: (finding.level, finding.advice) for finding in examine(facts) if finding.level != OK}
+    return {finding.name: (finding.level, finding.advice) for finding in examine(facts) if finding.level != PASSED}
 
 
 @pytest.mark.parametrize("facts", [HEALTHY, DGX, H100], ids=["cpu", "dgx", "hopper"])

@@ -1,4 +1,4 @@
-"""A clone for the commands of each group of tests, and the quickstart, which is run once for all groups.
+"""Fixtures of the documents' tests: a clone for each group, and the quickstart, which runs once for all.
 
 The groups run beside each other: `pytest -n 2 --dist loadgroup tests/documents`. A test needs only what its fixtures
 make, so any file, and any test, runs alone.

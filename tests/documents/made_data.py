@@ -1,4 +1,4 @@
-"""Texts, notes, questions, entities and sentences of few words, from which a small model learns all that is in them."""
+"""Example texts, questions, entities and sentences with few words, which a small model learns completely."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Questions, labels, entities and GLUE from the quickstart's model; those models in use and served."""
+"""Documented commands of fine-tuning: questions, labels, entities, GLUE; prediction and server."""
 
 import json
 import re

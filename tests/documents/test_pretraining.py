@@ -1,4 +1,4 @@
-"""The quickstart of pre-training, and what is done with its model: by hand, exported, shared, shown, asked."""
+"""Documented commands of pre-training: the quickstart, and exporting, sharing and using its model."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A command of a clone is the same whether it starts cold or as a fork of the server."""
+"""A command of a clone behaves the same in a new process and as a fork of the warm server."""
 
 import json
 import os

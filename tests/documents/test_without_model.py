@@ -1,4 +1,4 @@
-"""Recipes, plans, doctor, package, self-test, Docker, Slurm: what needs no model."""
+"""Documented commands that need no model: recipes, plans, doctor, package, self-test, Docker, Slurm."""
 
 import sys
 

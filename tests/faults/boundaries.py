@@ -1,4 +1,4 @@
-"""Acting at the n-th system call of a save: each call and each return of one is a boundary."""
+"""Injects faults before and after the n-th system call of a save."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The uninterrupted runs that the tests of this folder compare with, each made once."""
+"""Fixtures: uninterrupted runs for comparison, each made once."""
 
 import pytest
 

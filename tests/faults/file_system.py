@@ -1,4 +1,4 @@
-"""A library, made of file_system.c, that a process preloads: its file system fails, or what it writes is recorded.
+"""A preloaded library (file_system.c) by which a process's file operations fail or are recorded.
 
 `states` replays a record: what the disk can hold after the power was lost at any moment.
 """

@@ -1,4 +1,4 @@
-"""All that reads files of any origin, for `test_changed_files`: functions, and valid and hostile files for each."""
+"""Functions that read untrusted files, with valid and hostile files for each, for `test_changed_files`."""
 
 import bz2
 import contextlib

@@ -1,4 +1,4 @@
-"""Files of every kind that is read, changed at random: read, or refused by an error that names them.
+"""Randomly changed files of every format: read, or refused by an error that names them.
 
 Row 37 of the fault matrix (tests/README.md). Every reader works in a process of its own, which a file can end.
 """

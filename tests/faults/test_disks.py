@@ -1,4 +1,4 @@
-"""File systems that fail in the way of networks, and hosts that lose their power: rows 34 and 35 (tests/README.md)."""
+"""Failing network file systems, and hosts that lose power: rows 34 and 35 of the fault matrix (tests/README.md)."""
 
 import errno
 import json

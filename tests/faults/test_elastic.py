@@ -1,4 +1,4 @@
-"""Real ranks over Gloo: stopped under two, gone on with under one and four, the same training as without a stop.
+"""Real ranks over Gloo: a run of two ranks resumes with one and four, and gives the same training.
 
 The command is the user's, the global batch is fixed, dropout is off. Takes some minutes: slow.
 """

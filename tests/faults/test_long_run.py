@@ -1,4 +1,4 @@
-"""A week of updates: a long run uses no more at its end (row 38 of the fault matrix in tests/README.md)."""
+"""A simulated week of updates uses no more resources at its end (row 38 of the fault matrix in tests/README.md)."""
 
 import io
 import os

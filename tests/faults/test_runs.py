@@ -1,4 +1,4 @@
-"""Whole trainings that are killed, stopped or started twice, that hang, whose clock jumps, files change or disks fail.
+"""Whole trainings under faults: killed, stopped, started twice, hanging, clock jumps, changed files, failing disks.
 
 Each test is a row of the fault matrix (tests/README.md): after the fault the same command ends in the bytes of the
 uninterrupted run. BERT_FULL_FAULTS=1 injects each fault as often as the matrix promises.

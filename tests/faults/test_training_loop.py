@@ -1,4 +1,4 @@
-"""Faults of the loop and the loader, in this process: order of samples, workers, overflows, spikes, drift.
+"""Faults of the loop and the loader, injected in this process: sample order, workers, overflows, spikes, drift.
 
 Rows 14 to 17 and 20 of the fault matrix (tests/README.md).
 """

@@ -1,4 +1,4 @@
-"""Fine-tunings of a tiny model in forks of the server of `trainings`: files, commands, and what must be equal."""
+"""Fine-tunings of a tiny model in forks of the server of `trainings`: files, commands, and results to compare."""
 
 import hashlib
 import json

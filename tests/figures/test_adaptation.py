@@ -1,4 +1,4 @@
-"""A published model is adapted to a domain with new words and replay. Minutes of CPU."""
+"""Measures the adaptation of a published model to a domain, with new words and replay. Minutes of CPU."""
 
 import gzip
 import json

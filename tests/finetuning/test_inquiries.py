@@ -1,4 +1,4 @@
-"""The plan of a fine-tuning: its time, what makes a long one shorter, and what the cores do."""
+"""The plan of a fine-tuning: its time, ways to shorten it, and the use of the cores."""
 
 import pytest
 

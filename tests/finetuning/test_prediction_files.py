@@ -1,4 +1,4 @@
-"""Files of predictions: whatever a kill left of them, their whole rows are continued; other commands' are refused."""
+"""Files of predictions are resumed after whole rows, wherever a kill cut them; other commands' files are refused."""
 
 import csv
 import errno

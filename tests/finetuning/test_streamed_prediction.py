@@ -1,4 +1,4 @@
-"""Files of any size are predicted a window at a time: same bytes, each result once, in little memory."""
+"""Files of any size are predicted in parts: same bytes, each result once, in little memory."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Fine-tuning's common part on tasks made of numbers: order, resume, the best weights, predictions, exit codes."""
+"""Shared code of fine-tuning, on tasks made of numbers: order, resuming, best weights, predictions, exit codes."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""The table of GLUE's tasks beside the benchmark's own page, recipes beside papers and scripts, and the settings."""
+"""The table of GLUE's tasks compared with the benchmark's page, recipes with papers and scripts; settings."""
 
 import pytest
 

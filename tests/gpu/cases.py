@@ -1,4 +1,4 @@
-"""What is recorded: every recipe for GPUs at eight ranks, and what else changes the program. No Paddle at import."""
+"""Cases to record: every GPU recipe at eight ranks, and other settings that change the program. Imports no Paddle."""
 
 import dataclasses
 from typing import Any

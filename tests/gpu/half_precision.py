@@ -1,4 +1,4 @@
-"""Half precision on a CPU: the program that a GPU would run, with every tensor of 16 bits rounded to them.
+"""Runs a GPU's half-precision program on a CPU, with every 16-bit tensor rounded.
 
 Inside `of_gpu` the builders of `program` make programs as with the GPU wheel, casts included. Each variable of 16 bits
 becomes one of float32, whose values are rounded after the operator that writes it: to the nearest, ties away from zero.

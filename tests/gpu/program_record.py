@@ -1,4 +1,4 @@
-"""What a program does and how much memory it needs, from its operators; nothing is executed.
+"""Describes a program's operators and memory without executing it.
 
 A program is built for any batch (dimensions of -1). `bound_shapes` fixes the inputs' shapes and infers those of every
 operator. `walk` then follows the executor, which allocates an operator's outputs before it runs it and frees a variable

@@ -1,6 +1,4 @@
-"""The records of the GPU recipes are complete, and say what must be true of each. scripts/run_gpu_record.sh builds the
-programs anew and compares; here nothing is built.
-"""
+"""The records of the GPU recipes are complete and satisfy rules; run_gpu_record.sh compares them with programs."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The half-precision programs of a GPU, rounded on this CPU: they train as float32 does, and overflow as they should.
+"""Half-precision programs of a GPU, rounded on this CPU: they train as float32 does, and overflow when expected.
 
 On two ranks: the cases with `of_gpu` in tests/runtime/test_distributed.py.
 """

@@ -1,4 +1,4 @@
-"""The comparison of fused kernels with plain operators notices each way to be wrong; plain operators stand for them."""
+"""The comparison of fused kernels with plain operators detects every kind of error; plain operators are stand-ins."""
 
 from functools import partial
 

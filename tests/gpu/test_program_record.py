@@ -1,4 +1,4 @@
-"""The record of a program is what runs: its memory against the allocator's own count, its operators by hand."""
+"""The record of a program agrees with its execution: memory by the allocator, operators by hand."""
 
 import json
 import subprocess

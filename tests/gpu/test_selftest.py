@@ -1,4 +1,4 @@
-"""The self-test of a machine with GPUs: the command on this CPU, and when its checks of numbers do not pass."""
+"""The GPU self-test on this CPU, and failures of its numeric checks."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""run_predict.py --show: masked words of a text's sentences, and its nearest sentences."""
+"""run_predict.py --show: fills masks in a text's sentences, and finds its nearest sentences."""
 
 import numpy as np
 import pytest

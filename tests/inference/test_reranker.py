@@ -62,6 +62,9 @@ def test_the_first_hits_are_sorted_by_the_weighted_scores(reranker, tmp_path):
     assert find_reranker(run) is None, "an output folder without one"
     shutil.copytree(reranker, run / "reranker")
     assert find_reranker(run).order(QUERY, PASSAGES, scores).tolist() == np.argsort(-both).tolist()
+    assert find_reranker(run / "bert/vectors/7") is None and find_reranker(run / "bert/vectors") is None
+    (run / "reranker/reranker.yaml").touch()  # as a training leaves it
+    assert find_reranker(run / "bert/vectors/7").form == find_reranker(run / "bert/vectors").form == FORM
     assert find_reranker(tmp_path, reranker).form == FORM and find_reranker(run, "none") is None
     task = json.loads((run / "reranker/task.json").read_text())
     for form, places in (

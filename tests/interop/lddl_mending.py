@@ -1,4 +1,4 @@
-"""What lddl 0.1.0 needs to run with the packages of requirements-lddl.txt; import it before lddl.
+"""Patches lddl 0.1.0 to run with the packages of requirements-lddl.txt; import it before lddl.
 
 Runs in LDDL's own environment, in every Dask worker too (as a preload). It changes nothing of what LDDL computes:
 names that moved, the order of four returned values, one assignment that Paddle 2.6 refuses, and, where NLTK's punkt

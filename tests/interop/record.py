@@ -1,4 +1,4 @@
-"""Record what the real libraries give, for the tests that run where these are not: tests/golden/libraries.
+"""Records outputs of the real libraries (tests/golden/libraries), for tests on machines without them.
 
     BERT_LDDL_VENV=VENV BERT_TORCH_VENV=VENV .venv/bin/python -m tests.interop.record
 

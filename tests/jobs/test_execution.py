@@ -1,4 +1,4 @@
-"""The executor: order, what is done, where it continues, and how a job ends."""
+"""The executor of jobs: order of steps, finished steps, resuming, and how a job ends."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""Products are made once, and again when what they are made of changes."""
+"""Products are made once, and again when their inputs change."""
 
 import pytest
 

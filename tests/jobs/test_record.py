@@ -1,4 +1,4 @@
-"""The record of a job: the time that all starts have used, and what steps remember."""
+"""The record of a job: time used by all starts, and facts that steps store."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The time of a training, and when it is done."""
+"""The time share of a training, and when it is finished."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What an earlier start left: a run that is done, that is continued, or that is another."""
+"""An earlier run in the output folder: finished, resumable, or another run."""
 
 import json
 import re

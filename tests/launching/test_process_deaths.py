@@ -65,7 +65,7 @@ import subprocess, sys, threading, time
 from bert import api
 called = "import time; from bert.parent_death import end_with_caller; end_with_caller(); time.sleep(600)"
 api.sys.executable = sys.argv[1]  # which runs the code that follows the name of the module
-thread = threading.Thread(target=api._started, args=("serve", [called], {}))
+thread = threading.Thread(target=api._start_command, args=("serve", [called], {}))
 thread.start()
 thread.join()
 time.sleep(600)

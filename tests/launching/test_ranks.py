@@ -1,4 +1,4 @@
-"""Where the processes of a run are, and what starts them."""
+"""Nodes and devices of a run's processes, and the command that starts them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""One training is started so that the same command continues it, and another one is refused."""
+"""A training is started so that the same command resumes it, and another training is refused."""
 
 import socket
 import sys

@@ -1,4 +1,4 @@
-"""Initial attention of a BERT; a ModernBERT's is in test_modernbert.py."""
+"""Initial attention of a BERT; test_modernbert.py tests a ModernBERT's."""
 
 import numpy as np
 

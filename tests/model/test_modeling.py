@@ -1,4 +1,4 @@
-"""The network: its parameters, what its outputs depend on, and what must not change them."""
+"""The network: its parameters, and which inputs change its outputs."""
 
 import numpy as np
 import pytest

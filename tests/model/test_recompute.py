@@ -1,4 +1,4 @@
-"""Layers computed again in the backward pass: the same losses and parameters from less memory."""
+"""Recomputed layers give the same losses and parameters with less memory."""
 
 import numpy as np
 import pytest

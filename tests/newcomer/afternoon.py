@@ -1,4 +1,4 @@
-"""The files of docs/tutorials/afternoon.md, made of the documentation on this machine: notes, letters and two tables.
+"""Example files for docs/tutorials/afternoon.md, made of the documentation on this machine: notes, letters and tables.
 
     python -m tests.newcomer.afternoon mine
 

@@ -1,4 +1,4 @@
-"""Folders of text as a newcomer has them, made at run time from the documentation that is on the machine."""
+"""Folders of text such as newcomers have, made from the documentation on this machine."""
 
 import bz2
 import csv

@@ -1,4 +1,4 @@
-"""Pre-training on Chinese text: masks cover the words that jieba finds, without a flag."""
+"""Pre-training on Chinese text masks the words that jieba finds, without a flag."""
 
 import dataclasses
 import importlib.metadata

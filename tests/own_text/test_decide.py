@@ -1,4 +1,4 @@
-"""What holds for the decisions for own text, whatever the text, the machine and the hours."""
+"""Properties of the decisions for any text, machine and hours."""
 
 import dataclasses
 import math

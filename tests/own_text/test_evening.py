@@ -1,4 +1,4 @@
-"""`--config evening`: the command line that it stands for. What that trains is tested with own text."""
+"""`--config evening` stands for a command line with --text, whose training other tests check."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Plans equal those that commit fd7a38ed made, whose rules stood in one constructor."""
+"""Plans equal those of commit fd7a38ed, where one constructor held all rules."""
 
 import dataclasses
 import json

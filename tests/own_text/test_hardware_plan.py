@@ -1,4 +1,4 @@
-"""What a training on own text takes on a machine that is only named."""
+"""The plan of a training on the user's text for a machine that is known by name only."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The command line of own text: what is asked for, and what contradicts it."""
+"""The command line of a training on the user's text: the request, and contradictions."""
 
 import re
 from pathlib import Path

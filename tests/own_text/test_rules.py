@@ -1,4 +1,4 @@
-"""The rules for own text: on many machines, for little and much text, and around what the user sets."""
+"""The planning rules: on many machines, for small and large texts, and with the user's choices."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""Flags of own text as values: each by the rules of its own field."""
+"""Values of flags of the user's text, each checked by its own field."""
 
 import pytest
 from pydantic_core import PydanticUndefined

@@ -1,4 +1,4 @@
-"""Case, words and unknown words of own text: chosen by the text, recorded, refused where nothing could be learned."""
+"""Case, segmenter and unknown words of the user's text: chosen, recorded, and refused if nothing could be learned."""
 
 import dataclasses
 import json

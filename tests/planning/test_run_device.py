@@ -1,4 +1,4 @@
-"""The device that a dry run computes for, and that a dry run and a plan of one run need the same memory."""
+"""The device of a dry run; a dry run and a plan of the same run need the same memory."""
 
 import re
 

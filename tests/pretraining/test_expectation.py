@@ -1,4 +1,4 @@
-"""The held-out loss that is expected of a small model."""
+"""The expected held-out loss of a small model."""
 
 import pytest
 

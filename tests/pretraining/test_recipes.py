@@ -1,4 +1,4 @@
-"""Every shipped recipe is valid, documented, and says what was published."""
+"""Every shipped recipe is valid and documented, and has the published values."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Pre-training put together: what the settings say is what the loader and the objective do."""
+"""Pre-training as a whole: loader and objective follow the settings."""
 
 import json
 from unittest import mock

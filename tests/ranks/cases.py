@@ -1,4 +1,4 @@
-"""Run under `python -m paddle.distributed.launch`: every case of CASES on all ranks, results as files.
+"""Cases that run on all ranks under `python -m paddle.distributed.launch`; results are written as files.
 
     python -m paddle.distributed.launch --nproc_per_node 2 tests/ranks/cases.py OUTPUT_DIR [CASE ...]
 

@@ -1,4 +1,4 @@
-"""BERT and ModernBERT in NumPy, float64, written from the papers: no mask of scores, no layout, no fused product.
+"""BERT and ModernBERT in NumPy, float64, written from the papers, without score masks, layouts or fused products.
 
 `weights` are by Hugging Face's names, matrices as [in, out]. `visible` says which keys a query may see: bool [b, s, s].
 Hidden states are [b, s, hidden].

@@ -1,4 +1,4 @@
-"""The verdict beside a plain method: its margin is the textbook's of a mean."""
+"""The verdict about a baseline; its margin is the textbook's for a mean."""
 
 import math
 import re

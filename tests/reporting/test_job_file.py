@@ -1,4 +1,4 @@
-"""The record of a job as other rooms read it, of this version and of the one before."""
+"""The record of a job as other packages read it, of this version and the previous one."""
 
 import json
 

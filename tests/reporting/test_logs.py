@@ -1,4 +1,4 @@
-"""Logs parse, hold no NaN, and never take a run with them."""
+"""Logs can be parsed, hold no NaN, and never end a run."""
 
 import io
 import json

@@ -72,6 +72,15 @@ def test_the_best_plain_method_is_compared():
     )
 
 
+def test_the_hybrid_ranking_is_no_plain_method():
+    held_out = rows(eval_ndcg_at_10=[0.25, 0.5])
+    figures = {"eval_bm25_ndcg_at_10": 0.375, "eval_hybrid_ndcg_at_10": 0.625, "best_eval_ndcg_at_10": 0.5}
+    run = record("x", held_out=held_out, summary=figures, settings={}, directory=Path("out/vectors"))
+    assert opening(run).endswith(
+        "its NDCG at 10 is 0.5000 so far, compared with 0.3750 of BM25, and with 0.6250 of the hybrid ranking of both."
+    )
+
+
 def test_a_model_that_has_not_learned_more_than_frequencies_is_named():
     figures = {"unigram_entropy": 6.22, "eval_masked_lm_loss": 6.38, "finished": True}
     sentence = opening(record("x", held_out=rows(eval_masked_lm_loss=[6.38]), summary=figures, settings={"phase": 2}))

@@ -1,4 +1,4 @@
-"""Numbers, durations and sizes in words."""
+"""Formatting of numbers, durations and sizes."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The metrics of real runs that are shipped: today's code reads them, and makes the report that lies beside them."""
+"""Recorded metrics of real runs: today's code reads them and makes the report that is stored with them."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The report reads runs that went well, that were stopped and continued, and that are damaged."""
+"""The report reads finished, resumed and damaged runs."""
 
 import base64
 import io

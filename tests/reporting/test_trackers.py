@@ -1,4 +1,4 @@
-"""`--report-to`: what TensorBoard, Weights & Biases and MLflow get of a run, and of a resumed one.
+"""`--report-to`: what TensorBoard, Weights & Biases and MLflow receive from a run and from a resumed one.
 
 The tests skip where a package is missing: `bash scripts/setup.sh tensorboard mlflow` installs them.
 """

@@ -1,4 +1,4 @@
-"""Kernels of CPU programs: LayerNorm's gradient, oneDNN's operators, and linear products in bfloat16, by parity."""
+"""CPU kernels give the same results: LayerNorm's gradient, oneDNN's operators, and bfloat16 linear products."""
 
 from collections import Counter
 

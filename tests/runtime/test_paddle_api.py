@@ -1,4 +1,4 @@
-"""Importing Paddle through `paddle_api`: what it would break in other libraries still works."""
+"""Importing Paddle through `paddle_api` leaves other libraries working, which a direct import would break."""
 
 import os
 import platform

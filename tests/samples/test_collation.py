@@ -1,4 +1,4 @@
-"""Rows of a table as arrays of a batch, and tables of rows, against plain lists."""
+"""Batches from rows of a table, and tables from rows, compared with plain lists."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Shards of each format: what is written is read, also by other readers, and files that others write."""
+"""Shards of each format: written and read back, read by other readers, and other writers' files."""
 
 import struct
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a rank gets of a global batch, and results that threads compute ahead."""
+"""A rank's part of a global batch, and results that threads compute ahead."""
 
 import itertools
 import threading

@@ -1,4 +1,4 @@
-"""The order of samples: its definition in plain Python, what differs between epochs, reading ahead and memory."""
+"""The order of samples: its definition in plain Python, differences between epochs, prefetching and memory."""
 
 import itertools
 import threading

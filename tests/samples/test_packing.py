@@ -1,4 +1,4 @@
-"""Packed tokens: every real token once, and where attention finds and returns it."""
+"""Packed tokens: every real token occurs once, and attention finds and returns it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The end of a run shows its CPU seconds by folder, and the tests over 10 s that are not marked `long`.
+"""Prints CPU seconds by folder at the end of a run, and tests over 10 s that are not marked `long`.
 
 A test's figure has all processes that it started and that ended. It is a report and never a failure: the same test
 takes more CPU time on a slower machine or beside other work.

@@ -1,4 +1,4 @@
-"""Folders that are made once in a run of the tests, by whichever of its processes needs them first."""
+"""Folders that are made once in a test run, by the first process that needs them."""
 
 import math
 import os

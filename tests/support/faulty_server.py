@@ -1,4 +1,4 @@
-"""An HTTP server on this machine that fails in the ways real ones do, as told beforehand."""
+"""An HTTP server on this machine that fails on request, in the ways of real servers."""
 
 from __future__ import annotations
 

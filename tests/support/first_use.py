@@ -1,4 +1,4 @@
-"""The machine code of our loops, which the first use on a machine makes."""
+"""Compiles the machine code of our loops, which the first use on a machine makes."""
 
 import subprocess
 import sys

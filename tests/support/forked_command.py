@@ -1,4 +1,4 @@
-"""A fork of the server of `warm_python` becomes a command: what of an interpreter's start there is to do, and to undo.
+"""Turns a fork of the server of `warm_python` into a command, as if its interpreter had just started.
 
 The server imports this file as a module of its own folder; it has none of ours.
 """

@@ -1,4 +1,4 @@
-"""How often a fault of the fault matrix is injected: a few times, with BERT_FULL_FAULTS=1 as often as is promised."""
+"""How often the fault matrix injects a fault: a few times, or in full with BERT_FULL_FAULTS=1."""
 
 import os
 

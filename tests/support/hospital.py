@@ -1,4 +1,4 @@
-"""A folder as a hospital has it: notes, tables, Office files, and files that are broken. All are made here, by code."""
+"""A folder of files as a hospital might have: notes, tables, Office files and broken files, all made by code."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Starting real ranks with Paddle's launcher, the way a user does."""
+"""Starts real ranks with Paddle's launcher, as a user does."""
 
 import contextlib
 import fcntl

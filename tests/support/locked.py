@@ -1,4 +1,4 @@
-"""What uv.lock has: the packages of extras and all that those need."""
+"""Packages of extras in uv.lock, with all their dependencies."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""What the library logs while a test runs."""
+"""Collects the library's log messages while a test runs."""
 
 import logging
 from collections.abc import Iterator

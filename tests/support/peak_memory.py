@@ -1,4 +1,4 @@
-"""Peak resident memory of code in a process of its own."""
+"""Measures the peak resident memory of code in its own process."""
 
 import subprocess
 import sys

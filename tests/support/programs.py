@@ -1,4 +1,4 @@
-"""Programs are built once for all runs of this process: a run of the tiny model takes less time than its program.
+"""Caches programs for all runs in this process: building one takes longer than a run of the tiny model.
 
 A program is a pure function of its settings, and takes 1 to 2 s. What Paddle's executor makes of it before its first
 run is made in each scope, as in the runs of users.

@@ -1,4 +1,4 @@
-"""Runs of the tiny model as the entry point makes them, with batches that are a function of the step."""
+"""Runs of the tiny model as the entry point makes them, with batches computed from the step."""
 
 import json
 import logging

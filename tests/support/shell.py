@@ -1,4 +1,4 @@
-"""Commands as a user types them into a shell, in the root of a clone; each with everything that it starts."""
+"""Runs commands as a user types them into a shell in the root of a clone, and ends all their processes."""
 
 import os
 import signal

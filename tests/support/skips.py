@@ -1,4 +1,4 @@
-"""Where CI=true, a test that skips fails, unless its reason is in ALLOWED: the gate's machine has all packages."""
+"""With CI=true, fails tests that skip, unless their reason is in ALLOWED."""
 
 import os
 import re

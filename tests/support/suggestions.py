@@ -1,4 +1,4 @@
-"""Commands that the outputs of commands suggest: collected, and run as they were printed."""
+"""Collects commands that other commands' outputs suggest, and runs them as printed."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Small tokenizer.json files that are no BERT's, trained in a moment."""
+"""Small tokenizer.json files of other tokenizers than BERT's, trained on the spot."""
 
 from functools import cache
 from pathlib import Path

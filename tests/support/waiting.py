@@ -1,4 +1,4 @@
-"""Waiting for what another process or thread does, with a limit that a busy machine does not reach."""
+"""Waits for another process or thread, with a limit that a busy machine does not reach."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A Python for the tests whose commands start at once: each is a fork of a server that has the packages imported.
+"""A Python whose commands start at once: each is a fork of a server that has imported the packages.
 
 `use_in(clone)` replaces `.venv/bin/python` of a clone for tests by a small client. It sends its words, folder,
 environment and descriptors to the server, which forks; the fork runs the script or module as `__main__`. The client

@@ -1,4 +1,4 @@
-"""A Hugging Face hub on this machine that takes models: repositories, large files, commits, as its client asks."""
+"""A writable Hugging Face hub on this machine: repositories, large files, commits, as its client requests."""
 
 from __future__ import annotations
 

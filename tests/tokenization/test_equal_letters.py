@@ -1,4 +1,4 @@
-"""Letters that are equal to a reader get the same tokens; older models read a text as it is written."""
+"""Letters that look equal get the same tokens; older models read text unchanged."""
 
 import json
 import unicodedata

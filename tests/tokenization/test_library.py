@@ -1,4 +1,4 @@
-"""Tokenizers of a tokenizer.json that is no BERT's: ids and characters as the library gives them, refusals."""
+"""Other tokenizers than BERT's from a tokenizer.json: ids and characters equal the library's; refusals."""
 
 import json
 

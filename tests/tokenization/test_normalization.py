@@ -1,4 +1,4 @@
-"""Case, accents and words of scripts without spaces: what is kept, how texts are cut, and who reads it alike."""
+"""Case, accents and words of unspaced scripts: what is kept, how text is split, and equality with other readers."""
 
 import json
 from importlib import metadata

@@ -1,4 +1,4 @@
-"""Token ids and the texts of tokens joined by one space."""
+"""Conversion between token ids and texts of tokens joined by one space."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Too many unknown tokens to train on are refused, by one limit everywhere."""
+"""Too many unknown tokens in training text are refused, by one limit everywhere."""
 
 import numpy as np
 import pytest

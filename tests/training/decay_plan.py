@@ -1,4 +1,4 @@
-"""A decay without a training: its clock, the speed of updates and the applied updates are the test's."""
+"""Simulates a decay without a training: the test sets the clock, the speed and the applied updates."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The best checkpoint by held-out loss, and what early stopping makes of it."""
+"""The best checkpoint by held-out loss, and early stopping."""
 
 import json
 from collections import Counter

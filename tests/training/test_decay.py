@@ -1,4 +1,4 @@
-"""The decay of a stable rate by a clock that the test moves: when it begins, its end, resuming, and longer runs."""
+"""The decay of a stable learning rate, with a simulated clock: its start, end, resuming, and longer runs."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What rank 0 decides of a decay, without a training: a fixed speed, costs that were measured, and the rates."""
+"""Decisions of rank 0 about a decay, without a training: fixed speed, measured costs, and rates."""
 
 import numpy as np
 import pytest

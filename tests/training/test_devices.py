@@ -1,4 +1,4 @@
-"""The device of a run: what it cannot compute is refused before anything is built."""
+"""Settings that the device of a run cannot compute are refused before anything is built."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Which fused kernels a run uses: by the settings, the card and Paddle, alike on all ranks; the cards are injected."""
+"""The choice of fused kernels by settings, card and Paddle, equal on all ranks; the cards are simulated."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""A classifier among given weights is used for the outputs that it was trained for, and for no others."""
+"""A classifier among initial weights is used only for the outputs that it was trained for."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What stops a run: signals and a file. They set a flag and change nothing else.
+"""Stop requests by signals and a file, which set a flag and change nothing else.
 
 That ranks stop together: tests/runtime/test_distributed.py.
 """

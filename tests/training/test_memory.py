@@ -1,4 +1,4 @@
-"""A micro-batch that does not fit in memory: the error names one that does; the error of Paddle is injected."""
+"""A micro-batch that does not fit in memory: the error names one that does; Paddle's error is simulated."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Counts, rates and times of the log, by a clock that the test moves."""
+"""Counts, rates and times in the log, with a simulated clock."""
 
 import math
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""A run that is extended: the schedule of the new length, the warm-up as it was."""
+"""The schedule of an extended run: new length, unchanged warm-up."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which checkpoint a run continues, and whether it may: without programs or tensors.
+"""The checkpoint from which a run resumes, and whether it may; without programs or tensors.
 
 Whole runs that resume: tests/checkpoints/test_state.py.
 """

@@ -1,4 +1,4 @@
-"""Checkpoints of a run of three variables: what is written when, what is restored, and which weights are the best."""
+"""Checkpoints of a run with three variables: when they are saved, what is restored, which are the best."""
 
 import errno
 import json

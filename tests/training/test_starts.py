@@ -1,4 +1,4 @@
-"""The start of a leg from given weights: which tensors are taken, from which folder, and what is refused.
+"""Start of a run from existing weights: chosen tensors and folder, and refusals.
 
 A run that continues its own checkpoint: test_resumption.py and tests/checkpoints/test_state.py.
 """

@@ -1,4 +1,4 @@
-"""Updates that fit in a time, against a run that is counted update by update."""
+"""Number of updates that fit in a time, compared with a run counted update by update."""
 
 import itertools
 

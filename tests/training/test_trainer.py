@@ -1,4 +1,4 @@
-"""The loop: what it counts, when it saves and evaluates, how it stops."""
+"""The training loop: its counts, saves, evaluations and stops."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The summary of a training, from what its last leg left."""
+"""The summary of a training, from the state at the end of its last start."""
 
 import json
 from types import SimpleNamespace

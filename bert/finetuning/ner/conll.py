@@ -92,7 +92,7 @@ def tagged_windows(
     whole_documents: bool = False,
     types: Sequence[str] | None = None,
 ) -> Iterator[TaggedText]:
-    """Read the sentences of a file in parts; the line numbers are those of the whole file.
+    """Read the sentences of a file in parts; line numbers refer to the whole file.
 
     Memory is bounded by the longest sentence; with `whole_documents`, by the longest document.
     """

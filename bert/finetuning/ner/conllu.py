@@ -27,8 +27,8 @@ class Columns:
 
 def named_columns(line: str) -> list[str]:
     """Column names in a line `# global.columns = ID FORM ...`; empty for another line."""
-    found = _NAMES.fullmatch(line.strip())
-    return found[1].split() if found else []
+    match = _NAMES.fullmatch(line.strip())
+    return match[1].split() if match else []
 
 
 def columns_of(names: Sequence[str], width: int) -> Columns | None:

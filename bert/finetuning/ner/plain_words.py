@@ -132,8 +132,8 @@ def as_plain_text(
         cut = split_words(plain, rules, segmenter)
         words += [plain[start:end] for start, end in cut]
         offsets.append(len(words))
-        for found, all_found in ((cut, places), (spans, before)):
-            all_found += [(characters + start, characters + end) for start, end in found]
+        for ranges, all_ranges in ((cut, places), (spans, before)):
+            all_ranges += [(characters + start, characters + end) for start, end in ranges]
         characters += len(plain) + 1
     cut_text = replace(text, words=words, sentence_offsets=np.array(offsets, np.int64), spans=None)
     return cut_text, places, in_characters(text.spans or (), before)

@@ -91,8 +91,8 @@ def predict(
             odds = predictions.null_odds[question.id] = null.score - best
             text = "" if odds > settings.null_score_diff_threshold else text
             # No answer and the best one are always listed: one of them is predicted.
-            kept = [*candidates[: max(1, settings.n_best_size - 1)], null]
-            candidates = sorted(kept, key=lambda candidate: -candidate.score)
+            listed = [*candidates[: max(1, settings.n_best_size - 1)], null]
+            candidates = sorted(listed, key=lambda candidate: -candidate.score)
         predictions.answers[question.id] = text
         predictions.n_best[question.id] = _with_probabilities(candidates or [null])
     return predictions

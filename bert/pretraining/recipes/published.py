@@ -70,7 +70,7 @@ def phase2_large() -> PretrainingConfig:
     )
 
 
-def _derived(recipes: Pair, **changes: Any) -> Pair:
+def _derive_both(recipes: Pair, **changes: Any) -> Pair:
     first, second = recipes
     return lambda: derive(first(), **changes), lambda: derive(second(), **changes)
 
@@ -82,11 +82,11 @@ _TF32: Pair = (
     lambda: derive(phase2_large(), amp=False, tf32="on", batch_size=32),
 )
 # NVIDIA's PyTorch recipe: the rate decays with the square root over all updates.
-_PYTORCH = _derived(_LARGE, lr_decay_power=0.5, lr_decay_from="start")
+_PYTORCH = _derive_both(_LARGE, lr_decay_power=0.5, lr_decay_from="start")
 # NVIDIA's TensorFlow 1 recipe: as PyTorch's, and the trust ratio is applied to biases and LayerNorm too.
-_TENSORFLOW = _derived(_PYTORCH, always_adapt=True)
+_TENSORFLOW = _derive_both(_PYTORCH, always_adapt=True)
 # BERT-base with the rates and batches of BERT-large; NVIDIA publishes this pair with LAMB at other batches.
-_BASE = _derived(_LARGE, model=BUILT_IN_MODELS["bert-base-uncased"], bert_model="bert-base-uncased")
+_BASE = _derive_both(_LARGE, model=BUILT_IN_MODELS["bert-base-uncased"], bert_model="bert-base-uncased")
 # Both phases of BERT-base as first trained.
 _ADAMW = {"optimizer": "AdamW", "batch_size": 32, "global_batch_size": 256, "num_steps_per_checkpoint": 1_000}
 
@@ -205,7 +205,7 @@ def quickstart_phase2() -> PretrainingConfig:
         input_dir=_QUICKSTART_DATA / "phase2/train",
         eval_dir=_QUICKSTART_DATA / "phase2/held_out",
         learning_rate=5.7e-3,
-        initial_attention="random",  # its weights are those of phase 1
+        initial_attention="random",  # it starts from weights of phase 1
         eval_freq=50,
         num_steps_per_checkpoint=50,
     )

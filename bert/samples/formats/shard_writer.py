@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from bert.interpreter import shell_command
 
 MASK_COLUMNS = ("masked_lm_positions", "masked_lm_labels")
-# Positions of the tokens that belong to the word of the one before, where a word segmenter found the words. LDDL's
+# Positions of the tokens that continue the previous token's word, where a word segmenter found the words. LDDL's
 # loader does not know the column and reads the others.
 WORD_COLUMN = "word_continuations"
 Types = Mapping[str, list[pa.DataType]]
@@ -34,7 +34,7 @@ def check_columns(schema: pa.Schema, types: Types, mask_types: Sequence[list], w
     """Columns to read and their types; ValueError names the first missing or wrong one.
 
     Args:
-        types: column -> its possible types; then those of MASK_COLUMNS and of WORD_COLUMN, which a shard may have.
+        types: column -> its possible types; then the types of MASK_COLUMNS and WORD_COLUMN, which a shard may have.
     """
     types = dict(types)
     if any(name in schema.names for name in MASK_COLUMNS):

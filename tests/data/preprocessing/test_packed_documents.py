@@ -1,4 +1,4 @@
-"""Sequences of packed documents against their definition in plain Python: pieces of a text, and best-fit decreasing."""
+"""Packed sequences against their definition in plain Python: pieces of a text, and best-fit decreasing."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Blocks and shards against the text that they are made of: bins, cuts of equal size, masks, documents left out."""
+"""Blocks and shards compared with their source text: bins, equal sizes, masks, omitted documents."""
 
 import os
 from collections import Counter
@@ -18,8 +18,8 @@ from bert.samples.shards import ShardDirectory
 from bert.tokenization.wordpiece import WordPieceTokenizer
 from data.preprocessing.pairs import draw_pairs, pack_documents, pack_separately, spans_to_table
 from data.preprocessing.pipeline import (
-    Job,
-    Piece,
+    RowRange,
+    ShardJob,
     cut,
     make_block,
     make_shards,
@@ -89,9 +89,9 @@ def corpus(tmp_path_factory):
     return root
 
 
-def job_of(corpus: Path, sink: Path, settings: SampleSettings, output_format: str = "arrow") -> Job:
+def job_of(corpus: Path, sink: Path, settings: SampleSettings, output_format: str = "arrow") -> ShardJob:
     (sink / UNFINISHED_NAME / "key").mkdir(parents=True)
-    return Job(settings, str(corpus / "vocab.txt"), sink, output_format, "none", "key")
+    return ShardJob(settings, str(corpus / "vocab.txt"), sink, output_format, "none", "key")
 
 
 def blocks_of(corpus: Path, settings: SampleSettings):
@@ -250,7 +250,7 @@ def test_a_shard_that_was_damaged_is_made_again_and_an_intact_one_is_kept(corpus
     assert [path.read_bytes() for path in paths] == bytes_of
     is_kept = [path.stat().st_mtime_ns == before for path, before in zip(paths, times, strict=True)]
     assert is_kept[0] and not is_kept[1] and not is_kept[2] and all(is_kept[3:])
-    other = replace(plans[0], pieces=(Piece(0, 0, 1),))
+    other = replace(plans[0], pieces=(RowRange(0, 0, 1),))
     assert make_shards(job, (other,))[0]["shard"]["num_samples"] == 1, "another plan of the same name"
 
 

@@ -1,4 +1,4 @@
-"""What is counted of shards, and which of it is a problem."""
+"""Statistics of shards, and which of them are reported as problems."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Tasks on several processes: the order, and every way in which one of them may end."""
+"""Tasks in several processes: the order of results, and every way in which a process may end."""
 
 import errno
 import itertools

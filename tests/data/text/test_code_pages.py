@@ -1,4 +1,4 @@
-"""Which code page a text is in, and files whose lines are in several."""
+"""Detection of a text's code page, also if lines of a file are in several."""
 
 from collections import Counter
 

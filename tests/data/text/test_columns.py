@@ -1,4 +1,4 @@
-"""Which column holds the text, how columns are found by their names, and how much of a table decides it."""
+"""Choice of a table's text column, matching of column names, and how much of a table is read for it."""
 
 import pytest
 

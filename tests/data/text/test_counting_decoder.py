@@ -1,4 +1,4 @@
-"""Undecodable bytes become U+FFFD and are counted: by each decoder for itself, in each thread for itself."""
+"""Undecodable bytes become U+FFFD and are counted separately for each decoder and thread."""
 
 import codecs
 import random

@@ -1,4 +1,4 @@
-"""Whether the first line of a table names its columns: each sign alone, and all of them on tables."""
+"""Whether the first line of a table holds column names: each criterion by itself, and all together on tables."""
 
 import pytest
 

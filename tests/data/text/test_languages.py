@@ -1,4 +1,4 @@
-"""Texts that are surely not English; written for this test."""
+"""Detection of texts that are certainly not English, on texts written for this test."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Source text in blocks: each line is read once, whatever the blocks, and long lines come in pieces."""
+"""Source text in blocks: each line is read once, for any block size, and long lines come in pieces."""
 
 from collections import Counter
 from pathlib import Path

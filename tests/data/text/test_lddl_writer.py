@@ -1,4 +1,4 @@
-"""Source files: where lines are divided among them, the order of documents, and what is left of a disk."""
+"""Source files: division of lines among files, the order of documents, and a full disk."""
 
 import errno
 import hashlib

@@ -1,4 +1,4 @@
-"""Small files that become very much are left out by their names; logs that repeat themselves are read."""
+"""Small files that become very large are left out and named; logs that repeat themselves are read."""
 
 import bz2
 import gzip

@@ -1,4 +1,4 @@
-"""What is noticed of a text, and texts in which there is nothing to notice."""
+"""Notices about a text, and texts without any."""
 
 import json
 from pathlib import Path

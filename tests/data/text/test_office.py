@@ -323,7 +323,7 @@ def test_a_reader_that_hides_what_stopped_it_took_too_long():
         yield
 
     with pytest.raises(TimeoutError, match="took more than 0 seconds"):
-        next(contents._limited(converted(), 0.1))
+        next(contents._with_cpu_limit(converted(), 0.1))
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Words at the ends of lines of PDF files, and lines that their pages repeat."""
+"""PDF files: hyphenated words at line ends, and repeated lines of pages."""
 
 from collections import Counter
 

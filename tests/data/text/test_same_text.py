@@ -1,4 +1,4 @@
-"""When two texts are the same, against sets of shingles of all pairs in plain Python."""
+"""Whether two texts are the same, compared with sets of shingles of all pairs in plain Python."""
 
 import hashlib
 import random

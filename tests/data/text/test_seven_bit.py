@@ -1,4 +1,4 @@
-"""Text that is ASCII on the outside, and character sets by the names that pages and mails give them."""
+"""Seven-bit encodings, and names of character sets in web pages and mails."""
 
 from collections import Counter
 

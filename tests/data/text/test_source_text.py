@@ -1,4 +1,4 @@
-"""Text that a command of this project wrote is read back as it was written: the same documents, without their ids."""
+"""Source text that a command of this project wrote is read back as the same documents, without their ids."""
 
 import bz2
 import json

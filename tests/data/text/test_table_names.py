@@ -1,4 +1,4 @@
-"""Where the names of a table's columns stand, rows that are none, and tables of very many columns."""
+"""The line with a table's column names, rows without data, and tables with very many columns."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Whole-word masks of Chinese text: jieba says which characters are a word."""
+"""Whole-word masks of Chinese text, with words found by jieba."""
 
 import io
 import re

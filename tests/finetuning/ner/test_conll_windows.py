@@ -1,4 +1,4 @@
-"""Sentences, documents and comments of random files, whole and in windows, beside a plain reading of the lines."""
+"""Sentences, documents and comments of random files, whole and in parts, compared with plain reading of lines."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Plain text is cut into words as the words of the training were, and the score on such text is known."""
+"""Plain text is split into words as in training, and the score on such text is measured."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Answers from logits, beside a search through every span of every window; logits are small integers, so many tie."""
+"""Answers from logits, compared with a search over all spans; logits are small integers, so many are equal."""
 
 import math
 

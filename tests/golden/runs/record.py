@@ -1,4 +1,4 @@
-"""Runs a command and keeps what its run left: metrics, settings, scores and plots, as small files beside this one.
+"""Runs a command and saves its metrics, settings, scores and plots as small files in this folder.
 
     .venv/bin/python tests/golden/runs/record.py            # the commands there are, by name
     .venv/bin/python tests/golden/runs/record.py quickstart labels

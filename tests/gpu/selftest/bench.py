@@ -1,4 +1,4 @@
-"""What a check of the self-test works with: commands that cannot hang, and a place for what it measured."""
+"""Tools of the self-test's checks: commands with a time limit, and storage for measurements."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""The machine that the self-test examines: its cards, what they can compute, and what the results say of it."""
+"""The machine of the self-test: its GPUs, their features, and what results say about it."""
 
 import dataclasses
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""Checks of an exported model: how many sentences a second it answers in half precision, and whether rightly."""
+"""Checks of an exported model: sentences a second in half precision, and correct answers."""
 
 import re
 import sys
