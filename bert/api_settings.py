@@ -196,6 +196,7 @@ class ClassifySettings(TypedDict, total=False):
     classifier_pooling: str | None
     config: Any
     config_file: Any
+    contrastive_start: bool | None
     cpu_threads: int | None
     cross_validate: int | None
     data_dir: Path | str | None

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from bert.commands.contrastive import with_contrastive_start
 from bert.commands.fine_tuning import ArgumentSettings, FineTuningLauncher, planned_of
 from bert.config.settings_base import Settings
 from bert.config.training_settings import derive
@@ -41,6 +42,9 @@ class ClassifyStart(Settings):
         None,
         ge=2,
         description="train this many times, each time with another part of --train held out; no --eval (default: off)",
+    )
+    contrastive_start: bool = Field(
+        False, description="train the encoder first on pairs of lines of equal class, for 8 to 64 lines a class"
     )
 
 
@@ -117,6 +121,11 @@ def planned(words: Sequence[str]) -> Planned:
     """The plan of a command line. With --cross-validate it shows the settings of one training, and the job has all."""
     one = planned_of(LAUNCHER, words)
     parts = one.plan.launch.start.cross_validate
+    if one.plan.launch.start.contrastive_start:
+        if parts is not None:
+            raise ValueError("--contrastive-start and --cross-validate exclude each other; omit one of them")
+        job = with_contrastive_start(one.job)
+        return Planned(one.line, one.plan.shown_in_time(parts_of_time(job)), job)
     if parts is None:
         return one
     if one.plan.questions:

@@ -129,7 +129,7 @@ def _unknown_word_errors(words: Sequence[str], parser: argparse.ArgumentParser) 
 
 
 def _without_none(settings_class: type[Settings], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values without those that are the word none, if a field is optional and is neither text nor has that choice.
+    """Replace the word none by None, if a field is optional and neither is text nor has none as a choice.
 
     The training commands read it in the same way.
     """

@@ -84,7 +84,7 @@ class Vocabulary:
         return np.dtype(np.uint16 if len(self) <= 1 << 16 else np.int32)
 
     def check_model_size(self, vocab_size: int) -> None:
-        """Refuse a model whose vocab_size is neither the number of tokens nor that number padded to 8."""
+        """Refuse a vocab_size that is neither the number of tokens nor this number rounded up to a multiple of 8."""
         rounded = -(-len(self) // 8) * 8
         if vocab_size not in (len(self), rounded):
             raise ValueError(

@@ -46,6 +46,7 @@ SENTENCE = "first sentence and the rest"  # of a document of one paragraph, such
 _QUERIES = "query question title anchor sentence1 premise q".split()
 _PASSAGES = "passage positive answer body document context sentence2 hypothesis content text".split()
 _SCORES = "score similarity similarity_score relatedness_score".split()  # of two sentences
+_QUERY_CLASS = "query_class"  # passages of equal class answer a query too
 _QUERY_IDS = [(name,) for name in ("query_id", "query-id", "qid", "question_id")]  # an `id` may be the passage's
 _NEGATIVE = re.compile(r"(hard_?)?neg(ative)?s?(_?\d+)?", re.IGNORECASE)
 _MAY_BE_EQUAL = (SAME_TEXT, LABELLED, SCORED)
@@ -88,7 +89,8 @@ def table_pairs(
         lists = [value if isinstance(value := row.get(name) or [], list) else [value] for name in wrong]
         pair: Pair = {"query": first, "passage": second, "negatives": [str(text) for texts in lists for text in texts]}
         of_query = row.get(identifier)
-        pair |= {"value": None if kind == TABLE else row.get(columns[-1])}
+        value = row.get(_QUERY_CLASS if kind == TABLE else columns[-1])
+        pair |= {"value": None if kind == TABLE and is_blank(value) else value}
         pair |= {"id": None if is_blank(of_query) else of_query}  # an empty cell is no identifier
         if kind == SCORED:
             with suppress(ValueError):  # one with a decimal comma is read too
@@ -250,6 +252,14 @@ def _notes_of_groups(frame: "pd.DataFrame") -> Iterator[str]:
             f"{largest:,} pairs ({largest / len(frame):.0%}) share queries or passages, from pair to pair: if one of "
             "them is held out, the others are not trained on; --eval FILE with queries of its own avoids that"
         )
+
+
+def asked_for(pairs: "pd.DataFrame") -> "pd.Series":
+    """What each pair's query asks for: its class (column `query_class`), or else the query itself.
+
+    Passages of all queries that ask for the same are no negatives of each of them.
+    """
+    return pairs.plain_query.where(pairs.value.isna(), "class\n" + pairs.value.astype(str))  # no query has \n
 
 
 def relevant_keys(queries: np.ndarray, passages: np.ndarray, number: int) -> np.ndarray:

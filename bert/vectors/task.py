@@ -31,6 +31,7 @@ from bert.vectors.pairs import (
     SAME_TEXT,
     SCORED,
     are_relevant,
+    asked_for,
     cleaned,
     divided,
     relevant_keys,
@@ -205,7 +206,7 @@ class VectorTask(FineTuningTask):
         if not training:
             return table, counts
         known = dict(zip(examples.passage, examples.alike, strict=True))  # a negative may be another query's passage
-        given, codes = examples.alike.to_numpy(), pd.factorize(examples.plain_query)[0]
+        given, codes = examples.alike.to_numpy(), pd.factorize(asked_for(examples))[0]
         passages = np.concatenate([given, np.array([known.get(text, -1) for text in further], np.int64)])
         relation = {"queries": codes, "passages": passages, "num_passages": int(given.max()) + 1}
         relation["relevant"] = relevant_keys(codes, given, relation["num_passages"])

@@ -73,7 +73,7 @@ def samples_key(settings: SampleSettings, vocabulary_sha256: str, sources: Seque
 
 @lru_cache(maxsize=1)
 def _tools(vocab_file: str, settings: SampleSettings) -> tuple[TextTokenizer, TokenStrings, MaskingRule]:
-    """Objects that a process makes once; a full word cache does not change results."""
+    """Objects that a process makes once; the tokenizer's cache of words does not change results."""
     vocabulary = read_vocabulary(vocab_file)
     rule = MaskingRule.of(
         vocabulary,
@@ -174,7 +174,7 @@ class RowRange:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """A shard to write: file name, number among its bin's shards (None without bins), and rows.
+    """A shard to write: its file name, number, bin (None without bins) and rows.
 
     Shards of the same number are cut from nearly the same blocks.
     """
@@ -294,7 +294,7 @@ def _write_shards(job: ShardJob, plans: list[ShardPlan], row_group_bytes: int) -
 
 
 def cut_one(job: ShardJob, plan: ShardPlan) -> None:
-    """Write one sample and discard it, so that processes forked later share the compiled loops."""
+    """Cut the first sample of a shard and discard it, so that processes forked later share the compiled loops."""
     first = plan.pieces[0]
     next(_parts(job, RowRange(first.block, first.start, first.start + 1)))
 

@@ -59,7 +59,7 @@ class ColumnSample:
 
 
 def is_longer_than_names(name: str) -> bool:
-    """Whether a name is rather a text: names have at most 60 characters."""
+    """Whether the name is too long for a name (over 60 characters), so that it is probably text."""
     return len(name) > LONGEST_NAME
 
 
@@ -69,7 +69,7 @@ def is_fraction(column: ColumnSample) -> bool:
 
 
 def is_one_of_the_labels(column: ColumnSample) -> bool:
-    """Whether the name is also a value, among values that repeat or in a table of few rows.
+    """Whether the name also occurs as a value, among repeated values or in a small table.
 
     A column whose values are its name and empty fields holds a check box, and has a name.
     """
@@ -90,7 +90,7 @@ def is_number_among_numbers(column: ColumnSample) -> bool:
 
 
 def is_sentence_among_sentences(column: ColumnSample) -> bool:
-    """Whether the name looks like a value: a sentence, as most values are, with the same ending and length."""
+    """Whether the name is a sentence as most values are, with the same ending and length."""
     texts = [str(value or "") for value in column.values]
     if column.repeats() or not texts or not _is_sentence(column.name):
         return False
@@ -105,7 +105,7 @@ def _is_sentence(text: str) -> bool:
 
 
 def _ends_like(name: str, texts: Sequence[str]) -> bool:
-    """Whether the name ends as most texts do; one that ends with "?" or ":" may be a heading of its answers."""
+    """Whether the name's ending fits a value: not "?" or ":" (it may head answers), unless most texts end so."""
     mark = name[-1]
     return mark not in "?:" or 2 * sum(text.endswith(mark) for text in texts) > len(texts)
 

@@ -14,7 +14,16 @@ from bert.search.ranking import cosines, found
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.tokenization.wordpiece import WordPieceTokenizer
 from bert.vectors.measures import figures_of
-from bert.vectors.pairs import cleaned, divided, document_pairs, relevant_keys, table_pairs, text_pairs, without
+from bert.vectors.pairs import (
+    asked_for,
+    cleaned,
+    divided,
+    document_pairs,
+    relevant_keys,
+    table_pairs,
+    text_pairs,
+    without,
+)
 from bert.vectors.task import PairLoader, PairTable, VectorTask
 from data.text.encodings import DETECTED
 
@@ -384,6 +393,16 @@ def test_negatives_of_a_batch_are_texts_that_answer_no_pair_of_the_query(seed):
             number = (*passages, *negatives)[text - 12]
             is_answer = number in answers or texts_of[text] == texts_of[pair]
             assert found[row, column] == (is_answer and column != row)
+
+
+def test_passages_of_an_equal_class_are_no_negatives(tmp_path):
+    """Of the column `query_class`; queries without a class ask for themselves, also one that is spelled as a class."""
+    rows = ["a b,c d,x", "e f,g h,x", "i j,k l,y", "x,m n,", "o p,q r,"]
+    (file := tmp_path / "pairs.csv").write_text("\n".join(["query,passage,query_class", *rows]) + "\n")
+    frame = cleaned(table_pairs(file, None, None, DETECTED, []), file, [])
+    asked = asked_for(frame)
+    equal = asked.to_numpy()[:, None] == asked.to_numpy()
+    assert (equal == np.array([[1, 1, 0, 0, 0]] * 2 + np.eye(5, dtype=int)[2:].tolist(), bool)).all()
 
 
 def test_the_batches_of_two_ranks_are_that_of_one():
