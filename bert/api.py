@@ -160,7 +160,7 @@ def search(
     several, number = checked_texts(list_of_texts(texts)), whole_number("top_k", top_k)
     if not several:
         raise ValueError("texts=[] has nothing to search among; give at least one text")
-    with _warned_of_cut_texts(_loaded(model, "encoder")) as loaded:
+    with _warned_of_cut_texts(_as_model(model, "encoder")) as loaded:
         chosen = nearest.ranking_of(loaded, ranking)
         vectors = None if chosen == "words" else loaded.encode(several)
         found = nearest.NearestSentences(loaded, several, vectors, ranking=chosen)
