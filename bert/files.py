@@ -227,7 +227,7 @@ def refuse_read_only(folder: Path) -> None:
 
 
 def shown(path: str | bytes | os.PathLike[str]) -> str:
-    """The path as printable text; bytes that are not UTF-8 become \xff."""
+    """The path as printable text; bytes that are not UTF-8 become \\xff."""
     return printable(os.fsencode(path).decode("utf-8", "backslashreplace"))
 
 

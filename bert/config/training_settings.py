@@ -15,9 +15,9 @@ from bert.config.batch_settings import BatchSettings
 from bert.config.flags import Flag
 from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
 from bert.config.settings_base import MayDiffer, MayGrow, ReadWith, Settings, Switch, seconds_of
+from bert.config.stage_names import display_name
 
 OTHER_TRACKERS = ("tensorboard", "wandb", "mlflow")  # beside VisualDL; bert/reporting/trackers.py writes to them
-_DISPLAY_NAMES = {"glue-custom": "labels"}  # of stages whose folders have a name for developers
 
 
 class RunSettings(Settings):
@@ -312,7 +312,7 @@ class TrainingConfig(Settings):
 
     def display_name(self) -> str:
         """Name of the run in messages."""
-        return _DISPLAY_NAMES.get(self.stage(), self.stage())
+        return display_name(self.stage())
 
     def vocabulary_file(self) -> Path:
         """The vocabulary that is saved with the weights."""

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from bert.config.stage_names import display_name
 from bert.interpreter import shell_command
 from bert.reporting.run_record import read_metrics
 
@@ -123,7 +124,7 @@ def list_name(directory: Path, start: datetime) -> str:
     outer = folders[-2]
     if len(outer) > _LONGEST_FOLDER:
         outer = f"{outer[:3]}..{outer[5 - _LONGEST_FOLDER :]}"
-    return f"{outer}/{folders[-1]} ({'/'.join(folders).removeprefix('//')}, {start:%Y-%m-%d %H:%M:%S})"
+    return f"{outer}/{display_name(folders[-1])} ({'/'.join(folders).removeprefix('//')}, {start:%Y-%m-%d %H:%M:%S})"
 
 
 def finite(scalars: dict[str, Any]) -> dict[str, float]:

@@ -4,12 +4,13 @@ Reads what is there and notes what is missing or damaged.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from bert.config.stage_names import display_name
 from bert.files import json_of
 
 METRICS_FILE, CONFIG_FILE, SUMMARY_FILE, LOG_FILE = "metrics.jsonl", "config.yaml", "summary.json", "log.jsonl"
@@ -102,7 +103,14 @@ def read_runs(paths: list[Path]) -> list[RunRecord]:
     """Read the runs that `find_runs` finds, named by their paths without the common part."""
     directories = find_runs(paths)
     common = os.path.commonpath([directory.resolve().parent for directory in directories])
-    return [read_run(path, os.path.relpath(path.resolve(), common)) for path in directories]
+    names = [os.path.relpath(path.resolve(), common) for path in directories]
+    return [read_run(path, _display_path(name, names)) for path, name in zip(directories, names, strict=True)]
+
+
+def _display_path(name: str, names: Sequence[str]) -> str:
+    """The name of a run with its stage as readers know it, unless another run has this name."""
+    readable = os.path.join(os.path.dirname(name), display_name(os.path.basename(name)))
+    return name if readable in names else readable
 
 
 def read_run(directory: Path, name: str) -> RunRecord:

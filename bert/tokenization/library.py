@@ -43,7 +43,7 @@ _CONTROLS = re.compile(r"[\x00-\x20\x7f]")
 
 @dataclass(frozen=True)
 class LibraryVocabulary(Vocabulary):
-    """Tokens of a tokenizer.json by id; white space and controls in them are written as \u0020, for shards.
+    """Tokens of a tokenizer.json by id; white space and controls in them are written as \\u0020, for shards.
 
     `id_of` takes BERT's names of special tokens too, whatever their names in the file. Without a token for the unknown
     (byte-level BPE needs none) "[UNK]" is the mask.

@@ -131,7 +131,8 @@ def test_documents_are_made_searchable(clone, vectors):
 
 
 def test_an_index_of_documents_is_kept_searched_and_served(clone, vectors):
-    output_of(command(".venv/bin/python -m bert.indexing results/vectors-raw mine/raw"), clone, "passages added")
+    output_of(command(".venv/bin/python -m bert.indexing results/vectors-raw mine/raw"), clone)
+    assert (clone / "results/index-raw/manifest.json").is_file()
     asked = command(".venv/bin/python -m bert.indexing results/vectors-raw --index results/index-raw")
     assert len(output_of(asked, clone).splitlines()) >= 2
     line = command(".venv/bin/python -m bert.serving results/vectors-raw").replace("--port 8001", "--port 0")

@@ -196,6 +196,8 @@ def test_runs_of_equal_folders_are_kept_apart_by_their_starts():
     name = list_name(Path("/results/quickstart/phase1"), first)
     assert name == "quickstart/phase1 (results/quickstart/phase1, 2026-11-29 07:05:09)"
     assert list_name(Path("/results/quickstart/phase1"), first.replace(second=10)) != name
+    name = list_name(Path("/results/tickets/glue-custom"), first)
+    assert name == "tickets/labels (results/tickets/glue-custom, 2026-11-29 07:05:09)"
 
 
 def test_counts_and_zero_skipped_updates_have_no_chart():

@@ -124,3 +124,11 @@ def test_runs_may_be_named_by_paths_of_both_kinds(tmp_path, monkeypatch):
         lines(tmp_path / name / "metrics.jsonl", ROWS)
     monkeypatch.chdir(tmp_path)
     assert [run.name for run in read_runs([Path("a"), tmp_path / "b"])] == ["a/phase1", "b/phase1"]
+
+
+def test_a_training_on_labels_is_named_so_unless_another_run_has_the_name(tmp_path):
+    for name in ("a/glue-custom", "b/glue-custom", "b/labels"):
+        lines(tmp_path / name / "metrics.jsonl", ROWS)
+    runs = read_runs([tmp_path])
+    assert [run.name for run in runs] == ["a/labels", "b/glue-custom", "b/labels"]
+    assert runs[0].directory == tmp_path / "a/glue-custom"
