@@ -10,7 +10,7 @@ from bert.config.setting_sources import resolve
 from bert.config.training_settings import TrainingConfig, derive
 from bert.files import read_json
 from bert.finetuning.config import with_global_batch
-from bert.jobs.job import Execution, Job, Step
+from bert.jobs.job import Execution, Job
 from bert.reporting.run_record import SUMMARY_FILE
 from bert.vectors.reranker_settings import ENTRY, MOST_QUERIES, TIMED
 from bert.vectors.settings import VectorConfig
@@ -60,10 +60,9 @@ def with_reranker(job: Job) -> Job:
         data=(mining,),
         vectors=vectors,
     )
-    results: list[Step] = [step for step in job.steps if not isinstance(step, FineTune | MineNegatives)]
-    first = [step for step in job.steps if isinstance(step, FineTune | MineNegatives)]
-    once = [replace(step, repeats=False) if isinstance(step, FineTune) else step for step in first]
-    return replace(job, steps=(*once, mining, training, FineTuningResults(training, is_alone=False), *results))
+    once = [replace(step, repeats=False) for step in trainings]
+    results = [step for step in job.steps if not isinstance(step, FineTune)]
+    return replace(job, steps=(*once, training, FineTuningResults(training, is_alone=False), *results))
 
 
 def _config(vectors: VectorConfig, mining: MineNegatives, is_timed: bool) -> Any:

@@ -32,7 +32,7 @@ class WorkerOutput:
         self._position = self._starts.get(FIRST_LOG, 0)
 
     def new_lines(self, ended: bool = False) -> Iterator[bytes]:
-        """Lines that the first rank has completed since the last call, and if it `ended` its last, unfinished line."""
+        """Lines that the first rank wrote since the last call; if it `ended`, also its unfinished last line."""
         text = self._read(FIRST_LOG, self._position)
         if not ended:
             text = text[: text.rfind(b"\n") + 1]

@@ -109,7 +109,7 @@ def recorded_counts(directory: Path, manifest: Manifest | None) -> dict[str, dic
 
 
 def check_names(directory: Path, shards: list[Shard], recorded: dict[str, dict[str, int]]) -> None:
-    """Raise ValueError if a shard is missing or unknown, by the records or, without any, by the numbers."""
+    """Raise ValueError if a shard is missing or unknown, judged by the records, or by the numbers in file names."""
     present = {shard.name for shard in shards}
     for source, names in recorded.items():
         missing, extra = sorted(set(names) - present), sorted(present - set(names))

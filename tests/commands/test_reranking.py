@@ -42,7 +42,6 @@ def test_the_steps_of_the_job_and_what_the_reranker_has_from_the_vectors(weights
     job = vectors.planned(words).job
     assert [step.title.partition(" ")[0] for step in job.all_steps() if step.product] == [
         "training",
-        "mining",
         "mining",  # which the reranker needs
         "training",
     ]
