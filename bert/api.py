@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # Paddle takes a second to load
         ServeSettings,
     )
     from bert.inference.trained_model import TrainedModel
+    from bert.search import Ranking
 
 __all__ = [
     "Server",
@@ -53,6 +54,7 @@ __all__ = [
     "pretrain",
     "report",
     "rerank",
+    "search",
     "serve",
 ]
 _READY = re.compile(r"(http://\S+) is ready: ")
@@ -132,6 +134,38 @@ def fill_mask(model: str | Path | TrainedModel, text: str, top_k: int = 5) -> li
     """The likeliest tokens at each [MASK] of a text, best first: {"token": ..., "probability": ...}."""
     checked, number = one_text(text), whole_number("top_k", top_k)
     return _as_model(model, "masked-lm").fill_mask(checked, number)
+
+
+def search(
+    model: str | Path | TrainedModel,
+    queries: str | Sequence[str],
+    texts: Sequence[str],
+    top_k: int = 5,
+    ranking: Ranking | None = None,
+) -> list[list[dict[str, Any]]]:
+    """Find the texts that answer each query, best first: {"text": ..., "score": ..., "similarity": ...}.
+
+    Args:
+        queries: texts, or one text, which gives a list with one list.
+        ranking: by words (BM25), by vectors, or by both; None: hybrid if the model was trained for search, otherwise
+            vectors. `score` is there if words count, `similarity`, a cosine, if vectors count.
+    Raises:
+        ValueError: the model, the ranking, or something in the lists that is no text.
+    Warns:
+        UserWarning: texts were longer than the model's sequences, and their ends were not read.
+    """
+    from bert.inference import nearest
+
+    asked = checked_texts([queries] if isinstance(queries, str) else list_of_texts(queries))
+    several, number = checked_texts(list_of_texts(texts)), whole_number("top_k", top_k)
+    if not several:
+        raise ValueError("texts=[] has nothing to search among; give at least one text")
+    with _warned_of_cut_texts(_as_model(model, "encoder")) as loaded:
+        chosen = nearest.ranking_of(loaded, ranking)
+        vectors = None if chosen == "words" else loaded.encode(several)
+        found = nearest.NearestSentences(loaded, several, vectors, ranking=chosen)
+        results = found.run([(query,) for query in asked], itself=True, top_k=number)
+    return [result["nearest"] for result in results]
 
 
 def rerank(model: str | Path | TrainedModel, query: str, passages: Sequence[str]) -> list[dict[str, Any]]:

@@ -135,6 +135,11 @@ def _blocks(
         sizes += f" The vector of a text is made by {form.pooling} pooling."
         prefixes = {"query": form.query_prefix, "passage": form.passage_prefix}
         stated = [f"The prefix of a {kind} is {prefix!r}." for kind, prefix in prefixes.items() if prefix]
+        if form.hybrid_weight is not None:
+            weight = f"{form.hybrid_weight:.0%} vectors and {1 - form.hybrid_weight:.0%} BM25"
+            stated.append(
+                f"A ranking by both is best with {weight}, if the scores of each are standardised for a query."
+            )
         sizes = " ".join([sizes, *stated])
     sizes = " ".join([sizes, *what_is_lost(model, to_format)])
     warnings = [text(f"Warning: {warning}") for warning in map(_above_unigram_entropy, runs[-1:]) if warning]

@@ -46,6 +46,9 @@ def _read_task_file(path: Path) -> Usage:
         usage = Usage(**{**values, **checked})
         if usage.max_seq_length is not None and usage.max_seq_length < 3:
             raise ValueError(f"max_seq_length={usage.max_seq_length}")
+        weight = usage.vectors.hybrid_weight if usage.vectors else None
+        if weight is not None and not 0 <= weight <= 1:
+            raise ValueError(f"hybrid_weight={weight} must be from 0 to 1")
     except (KeyError, TypeError, ValueError) as error:
         raise ConversionError(f"{path} does not describe a task ({error}); remove or correct it") from None
     return usage

@@ -7,6 +7,7 @@ that no index of approximate neighbours is needed.
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
@@ -33,8 +34,10 @@ def ranking_of(model: TrainedModel, ranking: Ranking | None) -> Ranking:
     """The ranking of a search; None: hybrid for a model that was trained for search, otherwise by vectors.
 
     Raises:
-        ValueError: the hybrid ranking with vectors that were not trained for search.
+        ValueError: there is no such ranking, or it is hybrid with vectors that were not trained for search.
     """
+    if ranking is not None and ranking not in get_args(Ranking):
+        raise ValueError(f"ranking={ranking!r} must be one of {', '.join(get_args(Ranking))}; pass one of them")
     is_trained = model.opened.usage.vectors is not None
     if ranking == "hybrid" and not is_trained:
         raise ValueError(
@@ -129,13 +132,13 @@ class NearestSentences:
             raise ValueError(f"{path}: vector {wrong[0] + 1} has NaN or infinity; make it again by --encode")
         return cls(model, found, vectors, ranking=ranking, reranker=reranker)
 
-    def run(self, requests: Sequence[Request], *, itself: bool = False) -> list[Result]:
-        """The `top_k` nearest for each text, best first; the text itself only if `itself`.
+    def run(self, requests: Sequence[Request], *, itself: bool = False, top_k: int | None = None) -> list[Result]:
+        """The `top_k` nearest for each text, best first (None: as of the model); the text itself only if `itself`.
 
         A result has the text, its `score` if words count, and its `similarity`, a cosine, if vectors count. Both are
         of the ranking; a reranker changes the order alone.
         """
-        results, top_k = list[Result](), self._model.top_k
+        results, top_k = list[Result](), top_k or self._model.top_k
         number = top_k if self._reranker is None else max(top_k, self._reranker.form.depth)
         for start in range(0, len(requests), self._queries):
             queries = [text for (text,) in requests[start : start + self._queries]]

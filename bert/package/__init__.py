@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         pretrain,
         report,
         rerank,
+        search,
         serve,
     )
 
@@ -37,6 +38,7 @@ __all__ = [
     "pretrain",
     "report",
     "rerank",
+    "search",
     "serve",
 ]
 

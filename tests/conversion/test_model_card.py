@@ -167,12 +167,14 @@ def test_the_example_is_in_the_language_that_the_training_recorded(pretrained, t
 
 @pytest.mark.parametrize("language", ["", "fr", "sw"])
 def test_a_model_of_vectors_has_a_widget_in_its_language_and_names_no_empty_prefix(tmp_path, language):
-    form = VectorForm(query_prefix="ask: " if language == "fr" else "")
+    form = VectorForm(query_prefix="ask: " if language == "fr" else "", hybrid_weight=0.65 if language else None)
     source = models.model(tmp_path / "ours", "encoder", Usage("pairs", 9, vectors=form))
     front, body = card(convert(source, tmp_path / "out", "hf", *(["--language", language] if language else [])))
     first = {"": "How is a commit undone?", "fr": "Quand la bibliothèque ouvre-t-elle ?"}.get(language)
     assert [entry["source_sentence"] for entry in front.get("widget", [])] == ([first] if first else [])
     assert "''" not in body and ("The prefix of a query is 'ask: '." in body) == (language == "fr")
+    assert ("A ranking by both is best with 65% vectors and 35% BM25" in body) == bool(language)
+    assert json.loads((tmp_path / "out/task.json").read_text())["vectors"]["hybrid_weight"] == form.hybrid_weight
     assert f'model.encode("{first or "QUERY"}", prompt_name="query")' in body and "pip install sentence-transf" in body
 
 

@@ -15,7 +15,7 @@ USAGE = Usage(
     max_seq_length=3,
     text_columns=("first", "second"),
     word_rules={"w 9": True},
-    vectors=VectorForm(pooling="cls", dimensions=(64, 32)),
+    vectors=VectorForm(pooling="cls", dimensions=(64, 32), hybrid_weight=0.65),
 )
 
 
@@ -39,6 +39,8 @@ def test_a_written_usage_is_read_back(put, tmp_path):
         {"text_columns": None},
         {"word_rules": {"a": "x"}},
         {"vectors": {"pooling": "max"}},
+        {"vectors": {"hybrid_weight": 1.5}},
+        {"vectors": {"hybrid_weight": "much"}},
         {"a": 1},
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from huggingface_hub.repocard import metadata_load
 
 import run_predict
+from bert.api import search
 from bert.arrays.vectors import unit
 from bert.conversion.task_file import read_usage
 from bert.conversion.untrusted_files import ConversionError
@@ -176,6 +177,22 @@ def test_the_ranking_of_a_model_that_was_trained_for_search_is_hybrid(models, tm
     by_words = json.loads(output.out)["nearest"]
     assert "ranked by BM25" in output.err and [near["text"] for near in by_words][0] == "word18 word0 word4"
     assert all("word4" in near["text"].split() or "word18" in near["text"].split() for near in by_words)
+
+
+def test_texts_are_searched_from_python(models):
+    texts = [f"word{number % 20} word{number // 20} word{number % 7}" for number in range(40)]
+    encoder = load_model(models / "mean")
+    (by_vectors,) = search(encoder, texts[3], texts, top_k=3, ranking="vectors")
+    cosines = encoder.encode(texts) @ encoder.encode([texts[3]], "query")[0]
+    best = np.argsort(-cosines, kind="stable")[:3]
+    assert [near["text"] for near in by_vectors] == [texts[place] for place in best]
+    found = search(models / "mean", ["word4 word18", "zebra"], texts)
+    assert [len(each) for each in found] == [5, 5] and sorted(found[0][0]) == ["score", "similarity", "text"]
+    assert search(encoder, ["zebra"], texts, ranking="words") == [[]]
+    with pytest.raises(ValueError, match="ranking='best' must be one of hybrid, vectors, words"):
+        search(encoder, "word4", texts, ranking="best")
+    with pytest.raises(ValueError, match="has nothing to search among; give at least one text"):
+        search(encoder, "word4", [])
 
 
 def test_vectors_of_other_models_and_texts_are_not_searched(models, tmp_path):
