@@ -111,7 +111,7 @@ class SearchIndex:
                 return self.snapshot
             except FileNotFoundError:  # a segment that was joined with others since the manifest was read
                 if attempt == 9 or not path.exists():
-                    raise ValueError(f"{self.folder} is no whole index; make it with --output {self.folder}") from None
+                    raise ValueError(f"{self.folder} is no whole index; name the files to make it of") from None
         raise AssertionError
 
     def _open(self, manifest: Manifest) -> None:
