@@ -9,7 +9,7 @@ from typing import Any
 from bert.files import json_of, sync, write_atomically
 from bert.search.segments import MAKE_AGAIN, Segment
 
-MANIFEST, FORMAT = "manifest.json", 1
+MANIFEST, FORMAT = "manifest.json", 1  # the format is raised when files or `words_of` change
 MEAN = "mean.npy"
 
 
