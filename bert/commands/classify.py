@@ -125,7 +125,7 @@ def planned(words: Sequence[str]) -> Planned:
         if parts is not None:
             raise ValueError("--contrastive-start and --cross-validate exclude each other; omit one of them")
         job = with_contrastive_start(one.job)
-        return Planned(one.line, one.plan.shown_in_time(parts_of_time(job)), job)
+        return Planned(one.line, one.plan.shown_in_time(parts_of_time(job)[-1:]), job)  # of the classifier
     if parts is None:
         return one
     if one.plan.questions:

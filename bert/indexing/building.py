@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -63,20 +63,24 @@ class IndexBuilder:
         self, index: SearchIndex, model: TrainedModel, decoding: Decoding, columns: TableColumns | None = None
     ) -> None:
         self._index, self._model = index, model
-        self._reader = DocumentReader(decoding, columns or TableColumns(), Findings())
+        self._decoding, self._columns = decoding, columns or TableColumns()
+        self._reader = DocumentReader(decoding, self._columns, Findings())
         count = token_counts(model.tokenizer)
         self._cutter = PassageCutter(count, room_of(model), decoding.language, self._reader.left_out)
         self._added = self._deleted = 0
         self._since = time.monotonic()
 
     def read(self, paths: Sequence[Path]) -> Summary:
-        """Read files and folders. Files that have changed are read again; those that are gone are deleted."""
-        inputs = inputs_of(paths, self._reader.findings)
+        """Read files and folders. Files that have changed are read again; those that are gone are deleted.
+
+        Other settings than the last time are a change of the files.
+        """
         known = self._index.sources()
+        inputs = inputs_of(paths, self._decoding, self._columns, known, self._reader.findings)
         pending = [source for source in inputs if not _is_done(known.get(source.name), source)]
-        gone = _gone(paths, inputs, known)
-        if gone:
-            self._deleted += self._index.apply(Change(sources=gone, read=dict.fromkeys(gone)))
+        gone, moved = _gone(paths, inputs, known), _moved(inputs, known)
+        if gone or moved:
+            self._deleted += self._index.apply(Change(sources=gone, read=dict.fromkeys(gone) | moved))
         part, total = _Part(), sum(source.state().size for source in pending)
         cut_before = self._model.num_read, self._model.num_truncated
         with progress("indexing", total) as meter:
@@ -130,6 +134,12 @@ class IndexBuilder:
 
 def _is_done(known: Source | None, source: NamedInput) -> bool:
     return known is not None and known.is_whole and source.state().is_of(known)
+
+
+def _moved(inputs: Sequence[NamedInput], known: Mapping[str, Source]) -> dict[str, Source | None]:
+    """The files that were read where they are no more, with their new paths."""
+    found = {one.name: replace(known[one.name], path=one.state().path) for one in inputs if one.name in known}
+    return {name: source for name, source in found.items() if source.path != known[name].path}
 
 
 def _gone(paths: Sequence[Path], inputs: Sequence[NamedInput], known: dict[str, Source]) -> list[str]:

@@ -1,7 +1,8 @@
 """Reads the documents of files for an index: texts with their places, and the columns of tables to filter by."""
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from bert.files import shown
 from bert.printable import printable
 from bert.search.manifest import Source
 from bert.search.passages import TokenCounts, passages
-from bert.search.segments import Passage, Value
+from bert.search.segments import Passage, Value, text_of
 from data.text.columns import TableForm, TextColumn, is_blank
 from data.text.compression import DamagedError
 from data.text.encodings import Decoding
@@ -24,6 +25,7 @@ from data.text.text_check import NotTextError
 _WITH_LINES = ("txt", "log", "code", "srt")  # text as it is in the file
 _ID = "id"  # the usual name of the column of ids
 _MOST_COLUMNS = 64
+_HALF_PAIR = re.compile("[\ud800-\udfff]")  # of surrogates, as JSON can escape it; it is no text
 _NAMED = 3  # examples of what is left out
 
 
@@ -75,33 +77,47 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class NamedInput:
-    """A file to read, and its name in the index."""
+    """A file to read, its name in the index, and the settings that it is read with."""
 
     name: str
     input: Input
+    form: str = ""
 
     def state(self) -> Source:
         """What is known of the file now."""
         stat = self.input.path.stat()
-        return Source(str(self.input.path.resolve()), stat.st_size, stat.st_mtime_ns)
+        return Source(str(self.input.path.resolve()), stat.st_size, stat.st_mtime_ns, form=self.form)
 
 
-def inputs_of(paths: Sequence[Path], findings: Findings) -> list[NamedInput]:
+def inputs_of(
+    paths: Sequence[Path], decoding: Decoding, columns: TableColumns, known: Mapping[str, Source], findings: Findings
+) -> list[NamedInput]:
     """The files, also those below folders: named by their path from the folder that was named, with its own name.
 
+    A file that the index has keeps its name there.
+
+    Args:
+        known: the files in the index, by name.
     Raises:
         ValueError: there is no such file, none can be read, or two have one name.
     """
+    names = {source.path: name for name, source in known.items()}
     found: dict[str, Input] = {}
     for path in paths:
         for source in list_inputs([path], "auto", findings, flag="text"):
             name = path.name if source.path == path else shown(Path(path.resolve().name, source.path.relative_to(path)))
-            other = found.setdefault(name, source)
-            if other.path.resolve() != source.path.resolve():
+            place = source.path.resolve()
+            name = names.get(str(place), name)
+            other = found.setdefault(name, source).path.resolve()
+            if other == place and name in known and (before := Path(known[name].path)).exists():
+                other = before
+            if other != place:
                 raise ValueError(
-                    f"{shown(other.path)} and {shown(source.path)} have one name, {name}; name the folder that has both"
+                    f"{shown(other)} and {shown(place)} have one name, {name}; name the folder that has both, or make "
+                    "another index"
                 )
-    return [NamedInput(name, source) for name, source in found.items()]
+    forms = {True: f"{decoding} {columns}", False: str(decoding)}
+    return [NamedInput(name, source, forms[source.kind in KINDS]) for name, source in found.items()]
 
 
 class DocumentReader:
@@ -155,6 +171,7 @@ class DocumentReader:
             name, text = text_column.value(row)
             if not problem and not isinstance(text, str):
                 problem = f"field {name!r} holds {'no text' if text is None else f'a {type(text).__name__}'}"
+            problem = problem or _half_pair(row)
             if problem:
                 self.findings.bad_row(source.input.path, number, problem)
                 continue
@@ -183,7 +200,7 @@ class DocumentReader:
                 "ids that are empty or no text; the row's number stands for it", f"{source.name}:{number}"
             )
             return None
-        return column, str(value)
+        return column, text_of(value)
 
     def _values(self, row: dict[Any, Any], source: NamedInput, number: int) -> dict[str, Value]:
         """The columns to filter by: single values of the columns that are kept."""
@@ -211,6 +228,14 @@ class DocumentReader:
         return values
 
 
+def _half_pair(row: Mapping[Any, Any]) -> str:
+    """What is wrong with a row that cannot be written, "" for any other."""
+    broken = [
+        key for key, value in row.items() if _HALF_PAIR.search(f"{key}{value}" if isinstance(value, str) else str(key))
+    ]
+    return f"field {broken[0]!r} has half of a surrogate pair" if broken else ""
+
+
 class PassageCutter:
     """Makes the passages of documents; each text of a file once.
 
@@ -229,7 +254,7 @@ class PassageCutter:
         """The passages of a document; none of one that has no text, or that its file has a second time."""
         if document.source != self._source:
             self._source, self._texts, self._ids = document.source, set(), set()
-        text, place = document.text.replace("\0", ""), document.id
+        text, place = _HALF_PAIR.sub("\ufffd", document.text.replace("\0", "")), document.id
         identity = hash(document.id)
         if identity in self._ids:
             self.left_out.add("rows with the id of an earlier row", f"{document.source}: {place}")

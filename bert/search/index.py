@@ -21,7 +21,7 @@ import numpy as np
 from bert.arrays.vectors import unit
 from bert.files import atomic_path, only_writer, read_json, write_atomically
 from bert.search.manifest import MANIFEST, MEAN, IndexModel, Manifest, Source, read_manifest, write_manifest
-from bert.search.segments import Passage, Segment, write_deleted, write_joined, write_segment
+from bert.search.segments import MAKE_AGAIN, Passage, Segment, read_array, write_deleted, write_joined, write_segment
 from bert.search.snapshot import Snapshot
 
 _OWN_FILES = ("segment-*", "sources-*.json", MEAN, ".*.tmp")
@@ -34,7 +34,8 @@ class Change:
 
     Attributes:
         vectors: float32 [passages, width].
-        ids, sources: whose passages are deleted. Passages with the ids of those that are added are too.
+        ids, sources: whose passages are deleted. Passages with the ids of those that are added without a file are too.
+            Two files can have one id: a passage of a file replaces only what was added without a file.
         read: the files that are read then, by name; None: one that is gone.
     """
 
@@ -109,9 +110,10 @@ class SearchIndex:
                     self._open(read_manifest(path))
                     self._stamp = stamp
                 return self.snapshot
-            except FileNotFoundError:  # a segment that was joined with others since the manifest was read
+            except FileNotFoundError as error:  # a segment that was joined with others since the manifest was read
                 if attempt == 9 or not path.exists():
-                    raise ValueError(f"{self.folder} is no whole index; make it with --output {self.folder}") from None
+                    missing = error.filename or error
+                    raise ValueError(f"{self.folder} is no whole index ({missing}); {MAKE_AGAIN}") from None
         raise AssertionError
 
     def _open(self, manifest: Manifest) -> None:
@@ -130,14 +132,22 @@ class SearchIndex:
 
     def units(self, vectors: np.ndarray) -> np.ndarray:
         """Vectors of the model with length 1, float32 [n, width], as the index compares them."""
-        mean = np.load(self.folder / MEAN) if (self.folder / MEAN).exists() else 0
-        return unit(vectors - mean).astype(np.float32)
+        return _units(vectors, self._mean())
 
-    def _with_mean(self, vectors: np.ndarray) -> Manifest:
+    def _mean(self) -> np.ndarray:
+        if not self._manifest.has_mean:
+            return np.zeros(1, np.float32)
+        try:
+            return read_array(self.folder / MEAN, (self.model.width,))
+        except FileNotFoundError:
+            raise ValueError(f"{self.folder / MEAN} is missing; {MAKE_AGAIN}") from None
+
+    def _keep_mean(self, vectors: np.ndarray) -> np.ndarray:
         """Keep the mean of the first vectors, which is taken from all."""
+        mean = vectors.mean(0, dtype=np.float64).astype(np.float32)
         with atomic_path(self.folder / MEAN) as temporary, open(temporary, "wb") as file:
-            np.save(file, vectors.mean(0, dtype=np.float64).astype(np.float32))
-        return replace(self._manifest, has_mean=True)
+            np.save(file, mean)
+        return mean
 
     def unknown_ids(self, ids: Sequence[str]) -> list[str]:
         """Those of some ids that no passage has, deleted ones left aside."""
@@ -156,11 +166,9 @@ class SearchIndex:
         """
         with self._changing():
             number, deleted = self._manifest.generation + 1, 0
-            ids = list(dict.fromkeys([*change.ids, *(passage.id for passage in change.passages)]))
             segments = list[Segment]()
-            by_id, by_source = self.snapshot.having_ids(ids), self.snapshot.of_sources(change.sources)
-            for segment, *masks in zip(self.snapshot.segments, by_id, by_source, strict=True):
-                live = segment.live & ~masks[0] & ~masks[1]
+            for segment, is_replaced in zip(self.snapshot.segments, self._replaced(change), strict=True):
+                live = segment.live & ~is_replaced
                 fewer = int(segment.live.sum() - live.sum())
                 deleted += fewer
                 if fewer and live.any():
@@ -168,9 +176,10 @@ class SearchIndex:
                 segments += [segment] if live.any() else []
             manifest = self._manifest
             if change.passages:
+                mean = self._mean()
                 if self.model.is_centred and not manifest.has_mean:
-                    manifest = self._with_mean(change.vectors)
-                write_segment(self.folder, f"{number:06d}", change.passages, self.units(change.vectors))
+                    mean, manifest = self._keep_mean(change.vectors), replace(manifest, has_mean=True)
+                write_segment(self.folder, f"{number:06d}", change.passages, _units(change.vectors, mean))
                 segments.append(Segment(self.folder, f"{number:06d}", self.model.width))
             if change.read:
                 manifest = replace(manifest, sources=self._write_sources(change.read, number))
@@ -179,6 +188,17 @@ class SearchIndex:
             if change.passages:
                 self._join_small()
         return deleted
+
+    def _replaced(self, change: Change) -> list[np.ndarray]:
+        """Which passages a change deletes, bool [size] of each segment."""
+        ids = [*change.ids, *(passage.id for passage in change.passages if not passage.source)]
+        ids_of_files = [passage.id for passage in change.passages if passage.source]
+        by_id, by_source = self.snapshot.having_ids(ids), self.snapshot.of_sources(change.sources)
+        masks = [first | second for first, second in zip(by_id, by_source, strict=True)]
+        if ids_of_files:
+            by_id, added = self.snapshot.having_ids(ids_of_files), self.snapshot.of_sources([""])
+            masks = [mask | (one & other) for mask, one, other in zip(masks, by_id, added, strict=True)]
+        return masks
 
     def _write_sources(self, read: Mapping[str, Source | None], number: int) -> str:
         sources = {**self.sources(), **read}
@@ -220,6 +240,10 @@ class SearchIndex:
             for path in self.folder.glob(pattern):
                 if path.name not in named:
                     path.unlink(missing_ok=True)
+
+
+def _units(vectors: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    return unit(vectors - mean).astype(np.float32)
 
 
 def _group_to_join(sizes: Sequence[int]) -> list[int]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bert.files import json_of, sync, write_atomically
-from bert.search.segments import Segment
+from bert.search.segments import MAKE_AGAIN, Segment
 
-MANIFEST, FORMAT = "manifest.json", 1
+MANIFEST, FORMAT = "manifest.json", 1  # the format is raised when files or `words_of` change
 MEAN = "mean.npy"
 
 
@@ -28,17 +28,24 @@ class IndexModel:
 
 @dataclass(frozen=True)
 class Source:
-    """A file that was read: its path, size and time of change, and how many of its documents are in the index."""
+    """A file that was read: its path, size and time of change, and how many of its documents are in the index.
+
+    Attributes:
+        form: the settings that it was read with.
+    """
 
     path: str
     size: int
     changed: int  # in nanoseconds
     documents: int = 0
     is_whole: bool = True
+    form: str = ""
 
     def is_of(self, other: "Source | None") -> bool:
-        """Whether the other is of the same state of the file."""
-        return other is not None and (self.size, self.changed) == (other.size, other.changed)
+        """Whether the other is of the same state of the file, read with the same settings."""
+        if other is None:
+            return False
+        return (self.size, self.changed, self.form) == (other.size, other.changed, other.form)
 
 
 @dataclass(frozen=True)
@@ -79,4 +86,4 @@ def read_manifest(path: Path) -> Manifest:
         segments = tuple((str(name), str(deleted)) for name, deleted in values["segments"])
         return Manifest(**{**values, "segments": segments, "model": IndexModel(**values["model"])})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read ({error}); make the index again") from None
+        raise ValueError(f"{path} cannot be read ({error}); {MAKE_AGAIN}") from None

@@ -8,6 +8,7 @@ segment-NAME.deleted-N.npy   int64, the passages that are deleted, if there are 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # it takes a tenth of a second to load
     import pyarrow as pa
 
 Value = str | int | float | bool | None  # of a column to filter by
+MAKE_AGAIN = "remove the folder, and make the index again"
 PREFIX = "column."  # before the names of these columns in the Parquet file
 _GROUP = 128  # passages that are read together for a result: a file without their texts in memory, 0.7 ms each
 _KINDS = ("rows.parquet", "vectors.npy", "words.npy", "entries.npy")
@@ -59,11 +61,13 @@ class Segment:
         import pyarrow.parquet as pq
 
         self.name, self.deleted, self._folder = name, "", folder
-        self.file: pq.ParquetFile = pq.ParquetFile(folder / file_of(name, "rows.parquet"), memory_map=True)
+        self._path = folder / file_of(name, "rows.parquet")
+        with _damage_named(self._path):
+            self.file: pq.ParquetFile = pq.ParquetFile(self._path, memory_map=True)
         self.size: int = self.file.metadata.num_rows
-        self.vectors = _mapped(folder / file_of(name, "vectors.npy"), (self.size, width))
-        words = _mapped(folder / file_of(name, "words.npy"))
-        entries = _mapped(folder / file_of(name, "entries.npy"))
+        self.vectors = read_array(folder / file_of(name, "vectors.npy"), (self.size, width))
+        words = read_array(folder / file_of(name, "words.npy"))
+        entries = read_array(folder / file_of(name, "entries.npy"))
         self.postings = Postings(words, entries, self._read("words").to_numpy().astype(np.int32))
         self.live = np.ones(self.size, bool)
         self._columns: dict[str, pa.ChunkedArray] = {}
@@ -76,7 +80,7 @@ class Segment:
         other = copy(self)
         other.deleted, other.live = deleted, np.ones(self.size, bool)
         if deleted:
-            other.live[np.load(self._folder / deleted)] = False
+            other.live[read_array(self._folder / deleted)] = False
         return other
 
     @property
@@ -101,17 +105,20 @@ class Segment:
 
     def all_rows(self) -> "pa.Table":
         """All columns of the passages that are not deleted."""
-        return self.file.read(use_threads=False).filter(self.live)
+        with _damage_named(self._path):
+            return self.file.read(use_threads=False).filter(self.live)
 
     def _read(self, name: str) -> "pa.ChunkedArray":
-        return self.file.read([name], use_threads=False).column(0)
+        with _damage_named(self._path):
+            return self.file.read([name], use_threads=False).column(0)
 
     def _group(self, number: int) -> "pa.Table":
         """Passages that stand together in the file; the latest ones stay in memory."""
         if number not in self._groups:
             while len(self._groups) >= _KEPT_GROUPS:
                 self._groups.pop(next(iter(self._groups)), None)
-            self._groups[number] = self.file.read_row_group(number, use_threads=False)
+            with _damage_named(self._path):
+                self._groups[number] = self.file.read_row_group(number, use_threads=False)
         return self._groups[number]
 
 
@@ -125,14 +132,24 @@ def _passage(group: "pa.Table", row: int) -> Passage:
     return Passage(values["id"], values["text"], values["part"], values["source"], values["line"], columns)
 
 
-def _mapped(path: Path, shape: tuple[int, int] | None = None) -> np.ndarray:
-    """An array on the disk. ValueError if it has another shape or is damaged."""
+@contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    """Context manager that makes the error of a damaged file one that names it; that of a missing file stays."""
     try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (EOFError, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{path} is damaged ({reason}); {MAKE_AGAIN}") from None
+
+
+def read_array(path: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """An array on the disk. ValueError if it has another shape or is damaged."""
+    with _damage_named(path):
         array = np.load(path, mmap_mode="r")
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}); make the index again") from None
     if shape is not None and array.shape != shape:
-        raise ValueError(f"{path} has {array.shape} numbers, not {shape}; make the index again")
+        raise ValueError(f"{path} has {array.shape} numbers, not {shape}; {MAKE_AGAIN}")
     return array
 
 

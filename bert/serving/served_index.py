@@ -10,6 +10,7 @@ from bert.indexing.searcher import NewText, Searcher
 from bert.inference.reranked import Reranker
 from bert.inference.rows import Request
 from bert.inference.trained_model import Result, TrainedModel
+from bert.interpreter import shell_command
 from bert.reporting.progress import announce
 from bert.search.index import SearchIndex
 from bert.search.manifest import is_index
@@ -39,7 +40,11 @@ class ServedIndex:
         key = f"{path.resolve()}\n{model.opened.fingerprint()}\n{model.max_seq_length}"
         index = open_index(_MADE_IN / f"index-{path.stem}-{sha256_of(key.encode())[:8]}", model)
         announce(f"the index {index.folder} is made of", [path])
-        summary = IndexBuilder(index, model, Decoding.of(model.opened.usage)).read([path])
+        try:
+            summary = IndexBuilder(index, model, Decoding.of(model.opened.usage)).read([path])
+        except ValueError as error:  # the flags that it names are the command's
+            making = shell_command("bert.indexing")
+            raise ValueError(f"{error}; flags are those of {making}, whose index --index takes") from None
         print_notes(summary.lines(index))
         return cls(Searcher(model, index, reranker))
 

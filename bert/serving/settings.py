@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from bert.config.plain_commands import parser_of, settings_from
 from bert.config.settings_base import Settings
 from bert.inference.settings import ModelSettings
+from bert.interpreter import shell_command
 from bert.printable import printable
 
 _DESCRIPTION = (
@@ -86,8 +87,8 @@ class IndexSettings(Settings):
 
     index: Path | None = Field(
         None,
-        description="index to search and change, as python -m bert.indexing makes it; or a file or folder of texts, of "
-        "which results/index-NAME is made first, and used again while file and model are unchanged",
+        description=f"index to search and change, as {shell_command('bert.indexing')} makes it; or a file or folder of "
+        "texts, of which results/index-NAME is made first, and used again while file and model are unchanged",
     )
     reranker: str | None = Field(
         None,

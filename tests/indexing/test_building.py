@@ -122,12 +122,49 @@ def test_only_new_and_changed_files_are_read_and_those_that_are_gone_are_deleted
     _, summary = read(folder, model, documents)
     assert (summary.read, summary.added, summary.deleted) == (0, 0, 0)
     _, summary = read(folder, model, documents / "new.txt")
-    assert (summary.read, summary.gone) == (1, 0), "other files stay; a file that is named itself has another name"
+    assert (summary.read, summary.gone) == (0, 0), "a file that is named itself keeps the name that it has"
 
 
 def contents_of(index):
     rows = np.flatnonzero(index.snapshot.live).tolist()
     return index.snapshot.passages(rows)
+
+
+def test_other_settings_make_a_table_be_read_again(tmp_path, model, documents):
+    index, _ = read(tmp_path / "index", model, documents)
+    before = len(contents_of(index))
+    index, summary = read(tmp_path / "index", model, documents, kept=("year",), id="year")
+    assert (summary.read, summary.unchanged, len(contents_of(index))) == (1, 2, before + 1), "the table alone"
+    rows = [(one.id, one.columns) for one in contents_of(index) if one.source == "docs/table.jsonl"]
+    assert rows == [(str(year), {}) for year in (1990, 1991, 1992, 1993)]
+
+
+def test_files_of_one_name_are_refused_and_moved_ones_keep_theirs(tmp_path, model):
+    for name in "ab":
+        (tmp_path / name / "docs").mkdir(parents=True)
+        (tmp_path / name / "docs/x.txt").write_text(f"word1 {name}\n")
+    read(tmp_path / "index", model, tmp_path / "a/docs")
+    with pytest.raises(ValueError, match=r"a/docs/x.txt and .*b/docs/x.txt have one name, docs/x.txt; name the folder"):
+        read(tmp_path / "index", model, tmp_path / "b/docs")
+    (tmp_path / "a").rename(tmp_path / "c")
+    index, summary = read(tmp_path / "index", model, tmp_path / "c/docs")
+    assert (summary.read, summary.added, summary.deleted) == (0, 0, 0)
+    assert index.sources()["docs/x.txt"].path == str(tmp_path / "c/docs/x.txt")
+
+
+def test_rows_of_two_files_can_have_one_id_and_half_a_surrogate_pair_is_left_out(tmp_path, model):
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    rows = '{"id": 1.0, "text": "word1"}\n{"id": 2, "text": "word2 \\ud800"}\n{"id": "\\ud800", "text": "word3"}\n'
+    for name in "ab":
+        (docs / f"{name}.jsonl").write_text(rows)
+    _, summary = read(tmp_path / "index", model, docs)
+    notes = "\n".join(summary.notes)
+    assert "a.jsonl:2: field 'text' has half of a surrogate pair" in notes
+    assert "a.jsonl:3: field 'id' has half of a surrogate pair" in notes
+    (docs / "a.jsonl").write_text(rows.replace("word1", "word4"))
+    index, _ = read(tmp_path / "index", model, docs)
+    assert sorted((one.id, one.text) for one in contents_of(index)) == [("1", "word1"), ("1", "word4")]
 
 
 @pytest.mark.parametrize("calls", [1, 2, 3])

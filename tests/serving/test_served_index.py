@@ -147,6 +147,9 @@ def test_a_file_is_made_an_index_once_and_again_when_it_changes(tmp_path, model,
     shorter = load_model(model.opened.path, max_seq_length=9, device="cpu", cpu_threads=1)
     assert ServedIndex.of(texts, shorter).folder != first.folder, "the vectors of another length of text"
     assert ServedIndex.of(first.folder, model).folder == first.folder
+    (tmp_path / "numbers.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"--text-column; flags are those of .*bert\.indexing, whose index --index"):
+        ServedIndex.of(tmp_path / "numbers.csv", model)
 
 
 @pytest.mark.long
