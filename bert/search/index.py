@@ -55,6 +55,7 @@ class SearchIndex:
     """
 
     snapshot: Snapshot
+    _manifest: Manifest
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
