@@ -143,7 +143,7 @@ class NearestSentences:
         for start in range(0, len(requests), self._queries):
             queries = [text for (text,) in requests[start : start + self._queries]]
             for query, hits in zip(queries, self._rank(queries, number + 1), strict=True):
-                found = [hit for hit in hits if itself or self._texts[hit[0]] != query][:number]
+                found = [hit for hit in hits if itself or self._texts[hit[0]] != query]
                 nearest = [
                     {"text": self._texts[row], **{name: round(value, 4) for name, value in figures.items()}}
                     for row, figures in self._sorted_again(query, found)[:top_k]

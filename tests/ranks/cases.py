@@ -168,7 +168,7 @@ def contrastive(group) -> tuple[dict, dict]:
 def reranking(group) -> tuple[dict, dict]:
     """An update of two micro-batches a rank, of whole groups."""
     session, sums = test_reranking.update(2, group=group)
-    return {"sums": sums}, session.parameters()
+    return {"sums": sums}, test_reranking.parameters(session)
 
 
 CASES = {

@@ -35,6 +35,11 @@ def update(micro_steps: int, *, group=tiny.ONE_RANK, precision=tiny.FLOAT32, unp
     )
 
 
+def parameters(session: tiny.Session) -> dict[str, np.ndarray]:
+    """All but the bias of the score, which the softmax of a group cancels: its gradient is rounding noise."""
+    return {name: value for name, value in session.parameters().items() if name != "classifier.bias"}
+
+
 def shares(number: int, unpad: bool, objective) -> list[dict]:
     """Micro-batches of whole groups."""
     batch = tiny.random_batch(5, GROUP_SIZE * NUM_GROUPS)
@@ -73,7 +78,8 @@ def test_the_loss_is_the_mean_of_the_groups_in_any_number_of_micro_batches(preci
 
 def test_two_micro_batches_make_the_update_of_one():
     (whole, _), (halves, _) = update(1), update(2)
-    assert tiny.relative_difference(halves.parameters(), whole.parameters()) < 1e-5
+    assert tiny.relative_difference(parameters(halves), parameters(whole)) < 1e-5
+    assert abs(halves.read("classifier.bias")).max() < 1e-5
 
 
 WORDS = "abcdefghijk"
