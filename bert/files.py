@@ -32,6 +32,8 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         sync(temporary)
         os.replace(temporary, path)
     except OSError as error:
+        if error.errno is None and "requested and" in str(error):  # NumPy's, of a full disk
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         error.filename = error.filename or str(path)  # the error of a full disk names no file
         raise
     finally:

@@ -70,6 +70,9 @@ def test_a_block_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     with pytest.raises(OSError) as error, atomic_path(path):
         raise OSError(errno.EIO, "Input/output error", "another")
     assert error.value.filename == "another"
+    with pytest.raises(OSError, match="No space left") as error, atomic_path(path):
+        raise OSError("36192 requested and 8192 written")  # as numpy.save on a full disk
+    assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(path))
     assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
 
 

@@ -47,7 +47,9 @@ def run(request: IndexRequest) -> int:
     from bert.inference.heads import load_from_settings
     from bert.inference.reranked import find_reranker
 
+    ids = _ids_of(request.delete) if request.delete is not None else []
     model = load_from_settings(request, request.batch_size)
+    reranker = find_reranker(request.model, request.reranker, device=request.device) if request.query else None
     index = open_index(request.index, model)
     if request.files:
         builder = IndexBuilder(index, model, request.decoding(model), request.table_columns())
@@ -56,19 +58,25 @@ def run(request: IndexRequest) -> int:
         except KeyboardInterrupt:
             return exit_codes.INTERRUPTED
         print_notes(summary.lines(index))
-    reranker = find_reranker(request.model, request.reranker, device=request.device) if request.query else None
     searcher = Searcher(model, index, reranker)
     if request.delete is not None:
-        print_notes([_delete(searcher, request.delete)])
+        print_notes([_delete(searcher, ids, request.delete)])
     if request.query is not None:
         _print_hits(searcher, request)
     return exit_codes.OK
 
 
-def _delete(searcher: "Searcher", path: Path) -> str:
-    """Delete the passages of the ids in a file; returns a line that counts them."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    ids = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+def _ids_of(path: Path) -> list[str]:
+    """The ids in a file, one on each line, each once. ValueError if it is no text."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--delete {path} is no text in UTF-8 ({error}); save the ids as UTF-8") from None
+    return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+
+
+def _delete(searcher: "Searcher", ids: Sequence[str], path: Path) -> str:
+    """Delete the passages of the ids of a file; returns a line that counts them."""
     unknown = searcher.index.unknown_ids(ids)
     deleted = searcher.delete(ids)
     more = f"; {len(unknown):,} are not in the index, such as {unknown[0]}" if unknown else ""

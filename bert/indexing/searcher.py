@@ -71,7 +71,8 @@ class Searcher:
 
     def __init__(self, model: TrainedModel, index: SearchIndex, reranker: Reranker | None = None) -> None:
         self.model, self.index, self.reranker = model, index, reranker
-        self.index.require_model(index_model(model))
+        self._made_by = index_model(model)
+        self.index.require_model(self._made_by)
         usage = model.opened.usage
         self._weight = hybrid_weight(model)
         self._language = usage.language or _LANGUAGE
@@ -83,7 +84,7 @@ class Searcher:
         Raises:
             ValueError: a filter is wrong, or there is no reranker for a query that asks for it.
         """
-        snapshot, vectors = self.index.refresh(), None
+        snapshot, vectors = self._refreshed(), None
         if any(query.ranking != "words" for query in queries):
             vectors = self.index.units(self.model.encode([query.text for query in queries], "query"))
         depths = [self._depth(query) for query in queries]
@@ -94,6 +95,12 @@ class Searcher:
             for query, some, depth in zip(queries, found, depths, strict=True)
         ]
         return [hits(snapshot, query.text, some, self._language) for query, some in zip(queries, ordered, strict=True)]
+
+    def _refreshed(self) -> Snapshot:
+        """The passages as they are now. ValueError if the index was made anew by another model."""
+        snapshot = self.index.refresh()
+        self.index.require_model(self._made_by)
+        return snapshot
 
     def _depth(self, query: Query) -> int:
         """How many hits of a query the reranker reads; 0: none."""
@@ -119,8 +126,9 @@ class Searcher:
         Returns:
             the ids of the texts, and how many passages with these ids were replaced.
         Raises:
-            ValueError: two texts have one id.
+            ValueError: two texts have one id, or the index was made anew by another model.
         """
+        self._refreshed()
         ids = [text.id if text.id is not None else f"added-{uuid4().hex}" for text in texts]
         if twice := [one for one, number in Counter(ids).items() if number > 1]:
             raise ValueError(f"two texts have the id {twice[0]!r}; give each text an id of its own")

@@ -140,10 +140,11 @@ class NearestSentences:
         """
         results, top_k = list[Result](), top_k or self._model.top_k
         number = top_k if self._reranker is None else max(top_k, self._reranker.form.depth)
+        number = min(number, len(self._texts))
         for start in range(0, len(requests), self._queries):
             queries = [text for (text,) in requests[start : start + self._queries]]
             for query, hits in zip(queries, self._rank(queries, number + 1), strict=True):
-                found = [hit for hit in hits if itself or self._texts[hit[0]] != query][:number]
+                found = [hit for hit in hits if itself or self._texts[hit[0]] != query]
                 nearest = [
                     {"text": self._texts[row], **{name: round(value, 4) for name, value in figures.items()}}
                     for row, figures in self._sorted_again(query, found)[:top_k]

@@ -57,6 +57,10 @@ class TableColumns:
     kept: tuple[str, ...] | None = None
 
 
+class _ColumnError(NotTextError):
+    """A flag names a column that a table lacks, or the table has too many; the message has the remedy."""
+
+
 @dataclass
 class LeftOut:
     """What is not in the index, counted, with the first examples."""
@@ -192,7 +196,7 @@ class DocumentReader:
         column = self._columns.id or _ID
         if column not in row:
             if self._columns.id:
-                raise NotTextError(f"has no column {column!r}, only {list(row)[:20]}; correct --id-column")
+                raise _ColumnError(f"has no column {column!r}, only {list(row)[:20]}; correct --id-column")
             return None
         value = row[column]
         if is_blank(value) or not isinstance(value, str | int | float):
@@ -210,7 +214,7 @@ class DocumentReader:
             and (missing := [name for name in kept if name not in row])
             and source.input.kind not in ("json", "jsonl")
         ):
-            raise NotTextError(f"has no column {missing[0]!r}, only {list(row)[:20]}; correct --columns")
+            raise _ColumnError(f"has no column {missing[0]!r}, only {list(row)[:20]}; correct --columns")
         values: dict[str, Value] = {}
         for name, value in row.items():
             if (kept is not None and name not in kept) or is_blank(value):
@@ -222,7 +226,7 @@ class DocumentReader:
             else:
                 self.left_out.add("values to filter by that are lists or objects", f"{source.name}:{number}, {name!r}")
         if len(values) > _MOST_COLUMNS:
-            raise NotTextError(
+            raise _ColumnError(
                 f"has {len(values)} columns besides its text; name at most {_MOST_COLUMNS} with --columns"
             )
         return values

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 
@@ -54,6 +55,7 @@ class SearchIndex:
     """
 
     snapshot: Snapshot
+    _manifest: Manifest
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -71,7 +73,7 @@ class SearchIndex:
                 raise ValueError(f"{folder} is an index already; name another folder")
             if others := sorted(path.name for path in folder.iterdir() if not path.name.endswith(".tmp")):
                 raise ValueError(f"{folder} has files that are no index ({others[0]}); name a new folder")
-            write_manifest(folder, Manifest(model))
+            write_manifest(folder, Manifest(model, uuid4().hex))
         return cls(folder)
 
     @property
@@ -117,7 +119,8 @@ class SearchIndex:
         raise AssertionError
 
     def _open(self, manifest: Manifest) -> None:
-        known = {segment.name: segment for segment in self.snapshot.segments} if self._stamp else {}
+        is_same = self._stamp is not None and manifest.identity == self._manifest.identity
+        known = {segment.name: segment for segment in self.snapshot.segments} if is_same else {}
         segments = []
         for name, deleted in manifest.segments:
             segment = known.get(name) or Segment(self.folder, name, manifest.model.width)

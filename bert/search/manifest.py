@@ -50,7 +50,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Manifest:
+    """What an index is made of.
+
+    Attributes:
+        identity: drawn when the index is made: segments of one that is made anew in the same folder have equal names.
+    """
+
     model: IndexModel
+    identity: str = ""
     generation: int = 0
     num_passages: int = 0
     segments: tuple[tuple[str, str], ...] = ()  # names, and their files of deletions

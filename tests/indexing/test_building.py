@@ -1,6 +1,7 @@
 """Files become an index: what is read, changed, gone, left out; and a reading that was stopped continues."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -236,6 +237,30 @@ def test_an_index_of_another_model_is_refused(tmp_path, folder, model, documents
         open_index(tmp_path / "index", load_model(folder, max_seq_length=9, device="cpu", cpu_threads=1))
 
 
+def test_an_index_that_another_model_has_made_anew_is_not_searched(tmp_path, model, documents):
+    index, _ = read(tmp_path / "index", model, documents)
+    searcher = Searcher(model, index)
+    shutil.rmtree(tmp_path / "index")
+    usage = Usage("search", foreign.POSITIONS, vectors=VectorForm(pooling="cls"))
+    make_model(tmp_path / "other", "encoder", usage)
+    read(tmp_path / "index", load_model(tmp_path / "other", device="cpu", cpu_threads=1), documents)
+    for use in (lambda: searcher.search([Query("word1")]), lambda: searcher.add([NewText("word1")])):
+        with pytest.raises(ValueError, match="its vectors were made by .*other.* name that model"):
+            use()
+
+
+def test_the_ids_to_delete_can_have_a_byte_order_mark_and_must_be_text(tmp_path, folder, documents, capsys):
+    words = [str(folder), "--index", str(tmp_path / "index"), "--cpu-threads", "1", "--device", "cpu"]
+    ids = tmp_path / "ids"
+    ids.write_bytes(b"\xef\xbb\xbfa\r\n")
+    assert command.main([words[0], str(documents), *words[1:], "--delete", str(ids)]) == exit_codes.OK
+    assert "1 ids, 1 passages deleted\n" in capsys.readouterr().err
+    ids.write_bytes(b"\xa6\xff")
+    with pytest.raises(SystemExit):
+        command.main([*words, "--delete", str(ids)])
+    assert f"--delete {ids} is no text in UTF-8" in capsys.readouterr().err
+
+
 def test_columns_are_those_that_are_named(tmp_path, model):
     (tmp_path / "t.csv").write_text("nr,subject,body,team\n7,word1,word2,red\n8,word3,,blue\n")
     index, _ = read(tmp_path / "index", model, tmp_path / "t.csv", text="subject+body", id="nr", kept=("team",))
@@ -243,8 +268,8 @@ def test_columns_are_those_that_are_named(tmp_path, model):
     assert found == {"7": ("word1\nword2", {"team": "red"}), "8": ("word3", {"team": "blue"})}
     for columns, reason in (
         ({"text": "none"}, "has no column 'none'"),
-        ({"text": "body", "id": "none"}, "has no column 'none'.*--id-column"),
-        ({"text": "body", "kept": ("none",)}, "has no column 'none'.*--columns"),
+        ({"text": "body", "id": "none"}, "has no column 'none'.*--id-column$"),
+        ({"text": "body", "kept": ("none",)}, "has no column 'none'.*--columns$"),
     ):
         with pytest.raises(ValueError, match=reason):
             read(tmp_path / "other", model, tmp_path / "t.csv", **columns)

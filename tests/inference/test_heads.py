@@ -17,7 +17,7 @@ from bert.conversion.vocabularies import Tokens
 from bert.finetuning.squad.predictions import AnswerCandidate
 from bert.inference.heads import AnsweredQuestion, Classifier, MaskFiller, QuestionAnswerer, SentenceEncoder, Tagger
 from bert.inference.model_folder import OpenedModel
-from bert.inference.nearest import NearestSentences, ranking_of
+from bert.inference.nearest import NearestSentences, hybrid_weight, ranking_of
 from bert.inference.reranked import Reranker
 from bert.tokenization.normalization import UNCASED
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
@@ -460,6 +460,8 @@ def test_a_reranker_sorts_the_first_hits_and_leaves_the_rest():
     assert [near["text"] for near in result["nearest"]] == ["text 3", "text 2", "text 1", "text 4"]
     assert asked == [("text 0", ["text 1", "text 2", "text 3"])]
     assert search.describe() == "ranked by vectors; the first 3 are sorted by a reranker"
+    (best,) = search.run([("text 0",)], top_k=1)
+    assert [near["text"] for near in best["nearest"]] == ["text 3"], "it sorts more than are shown"
     (alone,) = NearestSentences(model, ["text 0", "text 0"], vectors[:2], reranker=reranker).run([("text 0",)])
     assert alone == {"nearest": []}
 
@@ -469,5 +471,6 @@ def test_a_search_is_hybrid_if_the_vectors_were_trained_for_it():
     plain = SimpleNamespace(opened=opened("encoder", None, Usage()))
     assert [ranking_of(trained, each) for each in (None, "vectors", "words")] == ["hybrid", "vectors", "words"]
     assert [ranking_of(plain, each) for each in (None, "vectors", "words")] == ["vectors", "vectors", "words"]
+    assert [hybrid_weight(each) for each in (trained, plain)] == [0.75, 0.0]
     with pytest.raises(ValueError, match="--ranking hybrid needs vectors that were trained for search, and those of"):
         ranking_of(plain, "hybrid")

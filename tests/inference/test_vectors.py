@@ -186,6 +186,8 @@ def test_texts_are_searched_from_python(models):
     cosines = encoder.encode(texts) @ encoder.encode([texts[3]], "query")[0]
     best = np.argsort(-cosines, kind="stable")[:3]
     assert [near["text"] for near in by_vectors] == [texts[place] for place in best]
+    (every,) = search(encoder, texts[3], texts, top_k=10**12, ranking="vectors")
+    assert len(every) == len({*texts})
     found = search(models / "mean", ["word4 word18", "zebra"], texts)
     assert [len(each) for each in found] == [5, 5] and sorted(found[0][0]) == ["score", "similarity", "text"]
     assert search(encoder, ["zebra"], texts, ranking="words") == [[]]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import threading
 
 import numpy as np
@@ -127,6 +128,18 @@ def test_queries_run_while_another_thread_changes_the_index(tmp_path):
     for thread in threads:
         thread.join()
     assert not problems and len(contents(index)) == 50 - 31 + 90
+
+
+def test_an_index_that_is_made_anew_in_its_folder_is_read_anew(tmp_path):
+    folder = tmp_path / "index"
+    index = make(folder, change(3))
+    shutil.rmtree(folder)
+    with pytest.raises(ValueError, match="is no whole index"):
+        index.refresh()
+    other = make(folder, change(4, seed=1))
+    assert [segment.name for segment in index.snapshot.segments] == [one.name for one in other.snapshot.segments]
+    index.refresh()
+    assert contents(index) == contents(other) != {}
 
 
 def test_another_process_sees_a_change_and_keeps_what_it_reads(tmp_path):

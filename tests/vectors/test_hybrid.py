@@ -45,6 +45,8 @@ def test_the_hybrid_is_measured_by_the_weight_of_the_other_half():
         name: pytest.approx(np.mean(values)) for name, values in wanted.items()
     }
     assert metrics["eval_hybrid_weight"] == best(slice(None)) != 0.5
+    kept = search_of(words).compare(vectors_of(by_vectors), metrics["eval_hybrid_weight"], fitted_here=True)
+    assert kept == (metrics, sentence)
     assert sentence.startswith("The hybrid ranking (") and "fitted on one half of the queries for" in sentence
 
 
