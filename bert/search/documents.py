@@ -1,4 +1,4 @@
-"""Reads the documents of files for an index: texts with their places, and the columns of tables to filter by."""
+"""Reads documents from files for an index: their texts, places, and the values of table columns to filter by."""
 
 import re
 from collections import Counter
@@ -25,18 +25,18 @@ from data.text.text_check import NotTextError
 _WITH_LINES = ("txt", "log", "code", "srt")  # text as it is in the file
 _ID = "id"  # the usual name of the column of ids
 _MOST_COLUMNS = 64
-_HALF_PAIR = re.compile("[\ud800-\udfff]")  # of surrogates, as JSON can escape it; it is no text
+_HALF_PAIR = re.compile("[\ud800-\udfff]")  # half of a surrogate pair, which JSON can escape, is no text
 _NAMED = 3  # examples of what is left out
 
 
 @dataclass(frozen=True)
 class Document:
-    """A text of a file.
+    """A text that was read from a file: a row of a table, or a document of a text file.
 
     Attributes:
-        line: where it begins; None if its passages have no lines of the file.
-        is_row: a row of a table, whose line is that of all its passages.
-        has_id: whether the id is the user's own.
+        line: the line of the file where the text begins; None if the format has no lines, such as PDF.
+        is_row: whether the text is a row of a table; all passages of a row have the row's line.
+        has_id: whether the id comes from the table's column of ids.
     """
 
     id: str
@@ -50,7 +50,10 @@ class Document:
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns of tables: of the text, of the ids, and those to keep; None: by their usual names, or all."""
+    """Names of the columns of a table that hold text, ids and values to filter by.
+
+    None: text and ids are found by the usual names, and all other columns are kept.
+    """
 
     text: str | None = None
     id: str | None = None
@@ -58,12 +61,12 @@ class TableColumns:
 
 
 class _ColumnError(NotTextError):
-    """A flag names a column that a table lacks, or the table has too many; the message has the remedy."""
+    """Error of a table that lacks a column named by a flag, or has too many columns; the message has the remedy."""
 
 
 @dataclass
 class LeftOut:
-    """What is not in the index, counted, with the first examples."""
+    """Counts the texts that are left out of the index, by reason, and keeps the first examples of each reason."""
 
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
@@ -74,7 +77,7 @@ class LeftOut:
             named.append(printable(example))
 
     def lines(self) -> list[str]:
-        """A line for each reason."""
+        """One line for each reason, with its count and its examples."""
         found = sorted(self.counts.items())
         return [f"left out: {reason}: {number:,} ({'; '.join(self.examples[reason])})" for reason, number in found]
 
@@ -88,7 +91,7 @@ class NamedInput:
     form: str = ""
 
     def state(self) -> Source:
-        """What is known of the file now."""
+        """The present path, size and modification time of the file, and its settings."""
         stat = self.input.path.stat()
         return Source(str(self.input.path.resolve()), stat.st_size, stat.st_mtime_ns, form=self.form)
 
@@ -96,9 +99,9 @@ class NamedInput:
 def inputs_of(
     paths: Sequence[Path], decoding: Decoding, columns: TableColumns, known: Mapping[str, Source], findings: Findings
 ) -> list[NamedInput]:
-    """The files, also those below folders: named by their path from the folder that was named, with its own name.
+    """List the files of `paths` and of all folders below, with the name of each file in the index.
 
-    A file that the index has keeps its name there.
+    A file in a folder gets the folder's name and the path below it. A file that is in the index keeps its name.
 
     Args:
         known: the files in the index, by name.
@@ -128,7 +131,8 @@ class DocumentReader:
     """Reads files of all formats.
 
     Attributes:
-        findings, left_out: what is unusual, and what is not read; complete after the last document.
+        findings: what is unusual about the files; complete after the last document.
+        left_out: ids and values that are not used; complete after the last document.
     """
 
     def __init__(self, decoding: Decoding, columns: TableColumns, findings: Findings) -> None:
@@ -136,7 +140,7 @@ class DocumentReader:
         self.findings, self.left_out = findings, LeftOut()
 
     def documents(self, source: NamedInput) -> Iterator[Document]:
-        """The documents of a file, in order. ValueError if a file that was named itself cannot be read."""
+        """Read the documents of a file, in order. ValueError if the user named the file and it cannot be read."""
         number = 0
         try:
             found = self._rows(source) if source.input.kind in KINDS else self._texts(source)
@@ -147,7 +151,7 @@ class DocumentReader:
             self.findings.refuse(source.input, error, number)
 
     def _texts(self, source: NamedInput) -> Iterator[Document]:
-        """The documents of a file of text; of most files there is one."""
+        """Read the documents of a text file; most files are one document."""
         reading = Reading(self._decoding.language, self._decoding.encoding)
         has_lines, parts = source.input.kind in _WITH_LINES, list[Piece]()
         for piece in read_pieces(source.input, reading, self.findings):
@@ -162,7 +166,7 @@ class DocumentReader:
             yield Document(identifier, text, source.name, 1 if has_lines else None)
 
     def _rows(self, source: NamedInput) -> Iterator[Document]:
-        """The rows of a table."""
+        """Read the rows of a table as documents."""
         text_column = TextColumn(self._columns.text)
         form = TableForm(None, self._decoding.header, "cells", text=text_column, flags="--text-column")
         table = open_table(source.input, form, self.findings, self._decoding.encoding, self._decoding.language)
@@ -192,7 +196,7 @@ class DocumentReader:
             )
 
     def _id(self, row: dict[str, Any], source: NamedInput, number: int) -> tuple[str, str] | None:
-        """The column of ids and the id of a row, if it has one."""
+        """(name of the column of ids, id) of a row; None if the row has no id."""
         column = self._columns.id or _ID
         if column not in row:
             if self._columns.id:
@@ -207,7 +211,7 @@ class DocumentReader:
         return column, text_of(value)
 
     def _values(self, row: dict[Any, Any], source: NamedInput, number: int) -> dict[str, Value]:
-        """The columns to filter by: single values of the columns that are kept."""
+        """The values of a row to filter by; lists and objects are left out."""
         kept = self._columns.kept
         if (
             kept is not None
@@ -233,7 +237,7 @@ class DocumentReader:
 
 
 def _half_pair(row: Mapping[Any, Any]) -> str:
-    """What is wrong with a row that cannot be written, "" for any other."""
+    """The error of a row with half of a surrogate pair, which UTF-8 cannot encode; "" for any other row."""
     broken = [
         key for key, value in row.items() if _HALF_PAIR.search(f"{key}{value}" if isinstance(value, str) else str(key))
     ]
@@ -241,13 +245,13 @@ def _half_pair(row: Mapping[Any, Any]) -> str:
 
 
 class PassageCutter:
-    """Makes the passages of documents; each text of a file once.
+    """Cuts documents into passages; a passage that stands twice in its file is kept once.
 
     Args:
-        count: tokens of texts.
-        room: tokens that the model reads of a passage.
+        count: function that counts the tokens of texts.
+        room: most tokens of a passage that the model reads.
     Attributes:
-        left_out: what is not in the index.
+        left_out: counts the texts that do not become passages.
     """
 
     def __init__(self, count: TokenCounts, room: int, language: str, left_out: LeftOut) -> None:
@@ -255,7 +259,7 @@ class PassageCutter:
         self._source, self._texts, self._ids = "", set[int](), set[int]()
 
     def passages(self, document: Document) -> list[Passage]:
-        """The passages of a document; none of one that has no text, or that its file has a second time."""
+        """Cut a document into passages; empty if the document has no text, or the id of an earlier one."""
         if document.source != self._source:
             self._source, self._texts, self._ids = document.source, set(), set()
         text, place = _HALF_PAIR.sub("\ufffd", document.text.replace("\0", "")), document.id
@@ -281,7 +285,7 @@ class PassageCutter:
         return found
 
     def _is_known(self, text: str, document: Document) -> bool:
-        """Whether the file has the text already, with the same values of its columns."""
+        """Whether an earlier passage of the file has the same text and the same values to filter by."""
         key = hash((text, *sorted((name, str(value)) for name, value in document.columns.items())))
         is_known = key in self._texts
         self._texts.add(key)

@@ -6,19 +6,19 @@ reciprocal rank fusion (Cormack et al., 2009) gives away. tests/research/search.
 
 import numpy as np
 
-WEIGHTS = tuple(step / 20 for step in range(21))  # of the vectors, of which one is fitted
-USUAL_WEIGHT = 0.75  # of vectors that were trained for search, if none was fitted: tests/research/search.md
-_DEPTH = 10  # of the mean reciprocal rank that a weight is fitted for
+WEIGHTS = tuple(step / 20 for step in range(21))  # candidates for the weight of the vectors
+USUAL_WEIGHT = 0.75  # weight of vectors trained for search if none was fitted: tests/research/search.md
+_DEPTH = 10  # depth of the mean reciprocal rank that the fitted weight maximises
 
 
 def standardised(scores: np.ndarray, itself: np.ndarray | bool = False) -> np.ndarray:
-    """The scores minus their mean, divided by their standard deviation, of each row: float32 [..., p].
+    """Standardise each row of scores: minus its mean, divided by its standard deviation; float32 [..., p].
 
     A row of equal scores becomes 0.
 
     Args:
         scores: float [..., p], finite.
-        itself: bool [..., p]: passages that are not searched among, and so not counted.
+        itself: bool [..., p]: passages that are left out of the search, and so of mean and deviation.
     """
     counted = ~np.broadcast_to(itself, scores.shape)
     number = np.maximum(counted.sum(axis=-1, keepdims=True), 1)
@@ -45,7 +45,7 @@ def hybrid(
 def fitted_weight(
     words: np.ndarray, cosines: np.ndarray, relevant: np.ndarray, itself: np.ndarray | bool = False
 ) -> float:
-    """The share of the vectors, of WEIGHTS, that gives the highest mean MRR@10; of equal ones the nearest to 0.5.
+    """The weight of the vectors, from WEIGHTS, with the highest MRR@10; among equally good weights the nearest to 0.5.
 
     Args:
         words, cosines: float [q, p], finite.
@@ -58,12 +58,12 @@ def fitted_weight(
 def cross_fitted(
     words: np.ndarray, cosines: np.ndarray, relevant: np.ndarray, itself: np.ndarray | bool = False
 ) -> np.ndarray:
-    """Hybrid scores, float32 [q, p], of each query with the weight that is fitted on the queries of the other half.
+    """Hybrid scores, float32 [q, p]: each query is scored with the weight that was fitted on the other half of queries.
 
-    The halves are the queries at even and at odd places. So the figures are those of queries that no weight has seen.
+    The halves are the queries at even and at odd places. So no query is scored with a weight that was fitted on it.
 
     Args:
-        as of `fitted_weight`.
+        All arguments are as in `fitted_weight`.
     """
     ranks = _reciprocal_ranks(words, cosines, relevant, itself)
     weights = np.empty(len(words), np.float32)
@@ -74,7 +74,7 @@ def cross_fitted(
 
 
 def _best(ranks: np.ndarray) -> float:
-    """The weight with the highest mean of [q, weights]; without a query 0.5."""
+    """The weight whose column of `ranks` [q, weights] has the highest mean; 0.5 if there is no query."""
     means = ranks.mean(axis=0) if len(ranks) else np.zeros(len(WEIGHTS))
     best = [weight for weight, mean in zip(WEIGHTS, means, strict=True) if mean >= means.max() - 1e-9]
     return min(best, key=lambda weight: abs(weight - 0.5))
@@ -83,7 +83,7 @@ def _best(ranks: np.ndarray) -> float:
 def _reciprocal_ranks(
     words: np.ndarray, cosines: np.ndarray, relevant: np.ndarray, itself: np.ndarray | bool
 ) -> np.ndarray:
-    """1 / the rank of the first relevant passage, 0 beyond the tenth: float64 [q, weights]."""
+    """Reciprocal rank of the first relevant passage, 0 if it is beyond the tenth: float64 [q, weights]."""
     ranks, hidden = np.zeros((len(words), len(WEIGHTS))), np.broadcast_to(itself, words.shape)
     shares = np.array(WEIGHTS, np.float32)[:, None]
     for query, answers in enumerate(relevant & ~hidden):

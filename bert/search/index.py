@@ -2,7 +2,7 @@
 
 manifest.json        format, generation, model, number of passages, segments
 sources-N.json       the files that were read: path, size and time of change
-mean.npy             of a model that was not trained for search: the mean of the vectors, which is taken from them
+mean.npy             if the model was not trained for search: the mean that is subtracted from all vectors
 segment-*            see bert/search/segments.py
 
 Every change writes new files, flushes them to the disk, and then replaces the manifest. A process that is killed leaves
@@ -26,18 +26,18 @@ from bert.search.segments import MAKE_AGAIN, Passage, Segment, read_array, write
 from bert.search.snapshot import Snapshot
 
 _OWN_FILES = ("segment-*", "sources-*.json", MEAN, ".*.tmp")
-_MANY, _LARGEST = 8, 1 << 18  # segments of nearly one size that are joined; passages of the largest
+_MANY, _LARGEST = 8, 1 << 18  # segments of similar size that are joined; most passages of a joined segment
 
 
 @dataclass
 class Change:
-    """What one change does: it deletes first, then adds.
+    """One change of an index: passages to delete, then passages to add.
 
     Attributes:
         vectors: float32 [passages, width].
-        ids, sources: whose passages are deleted. Passages with the ids of those that are added without a file are too.
-            Two files can have one id: a passage of a file replaces only what was added without a file.
-        read: the files that are read then, by name; None: one that is gone.
+        ids, sources: ids and files whose passages are deleted. A passage added without a file replaces all passages
+            with its id. A passage of a file replaces only passages added without a file, as two files can have one id.
+        read: the state of each file after the change, by name; None if the file is gone.
     """
 
     passages: Sequence[Passage] = ()
@@ -48,7 +48,7 @@ class Change:
 
 
 class SearchIndex:
-    """An open index.
+    """An index in a folder, open for search and for changes.
 
     Attributes:
         snapshot: the passages as they are now.
@@ -66,7 +66,7 @@ class SearchIndex:
 
     @classmethod
     def create(cls, folder: Path, model: IndexModel) -> "SearchIndex":
-        """A new index without passages. ValueError if the folder has other files."""
+        """Create an empty index. ValueError if the folder has files already."""
         folder.mkdir(parents=True, exist_ok=True)
         with only_writer(folder):
             if (folder / MANIFEST).exists():
@@ -86,12 +86,12 @@ class SearchIndex:
         return self._manifest.generation
 
     def num_bytes(self) -> int:
-        """The size of the files that count."""
+        """The size of all files that the manifest names, in bytes."""
         names = self._manifest.files(self.snapshot.segments)
         return sum((self.folder / name).stat().st_size for name in names if (self.folder / name).exists())
 
     def require_model(self, model: IndexModel) -> None:
-        """ValueError if the vectors were made by another model, or of other lengths of text."""
+        """Raise ValueError if the index was made by another model, or with other settings such as the longest text."""
         if self.model == replace(model, name=self.model.name):
             return
         if self.model.fingerprint != model.fingerprint:
@@ -102,7 +102,7 @@ class SearchIndex:
         raise ValueError(f"{self.folder}: {different}; name that model, or make an index in another folder")
 
     def refresh(self) -> Snapshot:
-        """The passages as the folder has them now, also if another process has changed them."""
+        """Read the manifest again if it has changed, also by another process; returns the present passages."""
         path = self.folder / MANIFEST
         for attempt in range(10):
             try:
@@ -128,13 +128,13 @@ class SearchIndex:
         self._manifest, self.snapshot = manifest, Snapshot(segments)
 
     def sources(self) -> dict[str, Source]:
-        """The files that were read, by name."""
+        """The files that were read into the index, by name."""
         if not self._manifest.sources:
             return {}
         return {name: Source(**values) for name, values in read_json(self.folder / self._manifest.sources).items()}
 
     def units(self, vectors: np.ndarray) -> np.ndarray:
-        """Vectors of the model with length 1, float32 [n, width], as the index compares them."""
+        """Normalise vectors as the index compares them: subtract the kept mean, if any, then scale to length 1."""
         return _units(vectors, self._mean())
 
     def _mean(self) -> np.ndarray:
@@ -146,14 +146,14 @@ class SearchIndex:
             raise ValueError(f"{self.folder / MEAN} is missing; {MAKE_AGAIN}") from None
 
     def _keep_mean(self, vectors: np.ndarray) -> np.ndarray:
-        """Keep the mean of the first vectors, which is taken from all."""
+        """Write the mean of the first vectors, which is then subtracted from all vectors."""
         mean = vectors.mean(0, dtype=np.float64).astype(np.float32)
         with atomic_path(self.folder / MEAN) as temporary, open(temporary, "wb") as file:
             np.save(file, mean)
         return mean
 
     def unknown_ids(self, ids: Sequence[str]) -> list[str]:
-        """Those of some ids that no passage has, deleted ones left aside."""
+        """The ids in `ids` that no passage has; deleted passages do not count."""
         snapshot = self.refresh()
         masks = snapshot.having_ids(ids)
         known = set[str]()
@@ -162,7 +162,7 @@ class SearchIndex:
         return [one for one in ids if one not in known]
 
     def apply(self, change: Change) -> int:
-        """Make a change; it is on the disk when this returns the number of passages that were deleted.
+        """Apply a change and write it to the disk; returns the number of deleted passages.
 
         Raises:
             ValueError: another process has written to the index for two seconds.
@@ -193,7 +193,7 @@ class SearchIndex:
         return deleted
 
     def _replaced(self, change: Change) -> list[np.ndarray]:
-        """Which passages a change deletes, bool [size] of each segment."""
+        """Masks of the passages that a change deletes: bool [size] for each segment."""
         ids = [*change.ids, *(passage.id for passage in change.passages if not passage.source)]
         ids_of_files = [passage.id for passage in change.passages if passage.source]
         by_id, by_source = self.snapshot.having_ids(ids), self.snapshot.of_sources(change.sources)
@@ -210,7 +210,7 @@ class SearchIndex:
         return f"sources-{number:06d}.json"
 
     def _join_small(self) -> None:
-        """Join segments of nearly one size if they are many, so that there are never more than some dozens."""
+        """Join segments of similar size when there are `_MANY`, so that an index has at most some dozens."""
         while group := _group_to_join([int(segment.live.sum()) for segment in self.snapshot.segments]):
             segments, number = self.snapshot.segments, self._manifest.generation + 1
             write_joined(self.folder, f"{number:06d}", [segments[place] for place in group])
@@ -225,7 +225,7 @@ class SearchIndex:
             yield
 
     def _replace(self, manifest: Manifest, segments: Sequence[Segment]) -> None:
-        """Replace the manifest, whose files are all written; then remove those that it does not name."""
+        """Replace the manifest after all its files are written; then remove files that it does not name."""
         names = tuple((segment.name, segment.deleted) for segment in segments)
         number = sum(int(segment.live.sum()) for segment in segments)
         manifest = replace(manifest, generation=manifest.generation + 1, segments=names, num_passages=number)
@@ -236,7 +236,7 @@ class SearchIndex:
         self._remove_unnamed()
 
     def _remove_unnamed(self) -> None:
-        """Remove files of ours that the manifest does not name. The caller has the lock."""
+        """Remove index files that the manifest does not name. The caller must hold the lock."""
         self.refresh()
         named = self._manifest.files(self.snapshot.segments)
         for pattern in _OWN_FILES:
@@ -250,7 +250,7 @@ def _units(vectors: np.ndarray, mean: np.ndarray) -> np.ndarray:
 
 
 def _group_to_join(sizes: Sequence[int]) -> list[int]:
-    """The places of `_MANY` segments of one class of size, each class eight times the size of the last; or none."""
+    """Places of `_MANY` segments of one size class (1 to 7 passages, 8 to 63, ...); [] if no class has so many."""
     classes: dict[int, list[int]] = {}
     for place, size in enumerate(sizes):
         classes.setdefault((size.bit_length() - 1) // 3, []).append(place)

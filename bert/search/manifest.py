@@ -15,7 +15,7 @@ MEAN = "mean.npy"
 
 @dataclass(frozen=True)
 class IndexModel:
-    """What made the vectors of an index; another model's have nothing to do with them."""
+    """The model that made the vectors of an index; vectors of another model cannot be compared with them."""
 
     name: str
     fingerprint: str
@@ -23,12 +23,12 @@ class IndexModel:
     width: int
     query_prefix: str = ""
     passage_prefix: str = ""
-    is_centred: bool = False  # it was not trained for search: vectors are compared without their mean
+    is_centred: bool = False  # not trained for search: the mean of the vectors is subtracted
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file that was read: its path, size and time of change, and how many of its documents are in the index.
+    """A file that was read into the index: its path, size, modification time, and number of documents read.
 
     Attributes:
         form: the settings that it was read with.
@@ -36,13 +36,13 @@ class Source:
 
     path: str
     size: int
-    changed: int  # in nanoseconds
+    changed: int  # modification time in nanoseconds
     documents: int = 0
     is_whole: bool = True
     form: str = ""
 
     def is_of(self, other: "Source | None") -> bool:
-        """Whether the other is of the same state of the file, read with the same settings."""
+        """Whether both records have the same size, modification time and settings."""
         if other is None:
             return False
         return (self.size, self.changed, self.form) == (other.size, other.changed, other.form)
@@ -50,23 +50,24 @@ class Source:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an index is made of.
+    """The content of manifest.json: model, segments, and files that were read.
 
     Attributes:
-        identity: drawn when the index is made: segments of one that is made anew in the same folder have equal names.
+        identity: drawn at random for each new index. If an index is deleted and another one made in its folder, both
+            have segments of equal names, and the identity tells them apart.
     """
 
     model: IndexModel
     identity: str = ""
     generation: int = 0
     num_passages: int = 0
-    segments: tuple[tuple[str, str], ...] = ()  # names, and their files of deletions
-    sources: str = ""  # the file of sources
+    segments: tuple[tuple[str, str], ...] = ()  # (name, file of deletions) of each segment
+    sources: str = ""  # name of the file that lists the files that were read
     has_mean: bool = False
     format: int = FORMAT
 
     def files(self, segments: Sequence[Segment]) -> set[str]:
-        """The files that count."""
+        """Names of all files of the index but the manifest itself."""
         named = {name for segment in segments for name in segment.files()}
         return named | ({self.sources} if self.sources else set()) | ({MEAN} if self.has_mean else set())
 
@@ -84,7 +85,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """ValueError if it is damaged or of a later format."""
+    """Read manifest.json. ValueError if it is damaged or of another format."""
     content = path.read_bytes()
     try:
         values: dict[str, Any] = json_of(content)

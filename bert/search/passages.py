@@ -1,4 +1,4 @@
-"""Cuts a document into passages of whole paragraphs that a model reads to their ends."""
+"""Cuts a document into passages of whole paragraphs, short enough for a model to read in full."""
 
 import re
 from collections import Counter
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from data.text.sentences import last_start, split_sentences
 
-JOINED_TOKENS = 128  # of paragraphs that become one passage
+JOINED_TOKENS = 128  # most tokens of paragraphs that are joined into one passage
 _PARAGRAPH = re.compile(r"\S(?:.*?\S)??(?=\s*?\n[ \t\r]*(?:\n|\Z)|\s*\Z)", re.DOTALL)
 _LINE = re.compile(r"\S(?:.*\S)?")
 _MOST_HEADING_WORDS = 15
@@ -15,7 +15,7 @@ TokenCounts = Callable[[Sequence[str]], Sequence[int]]  # the tokens of each tex
 
 
 class Part(NamedTuple):
-    """Characters of a text, from `start` to `end`, and their tokens."""
+    """A part of a text: from character `start` to `end`, with its number of tokens."""
 
     start: int
     end: int
@@ -23,14 +23,14 @@ class Part(NamedTuple):
 
 
 def passages(text: str, count: TokenCounts, room: int, language: str, by_line: bool = False) -> Iterator[Part]:
-    """The passages of a text, in order; only white space is left out.
+    """Cut a text into passages, in order; only white space is left out.
 
     Paragraphs are joined up to 128 tokens, a heading with what follows it. A paragraph that is longer than the
     model reads is cut between sentences, a sentence that is longer between words.
 
     Args:
-        count: tokens of texts, without those that the model adds.
-        room: tokens that the model reads of a passage.
+        count: function that counts the tokens of texts, without the special tokens that the model adds.
+        room: most tokens of a passage that the model reads.
         by_line: whether each line of a text without an empty line is a passage, as in a list of questions.
     """
     found = [match.span() for match in _PARAGRAPH.finditer(text)]
@@ -48,7 +48,7 @@ def passages(text: str, count: TokenCounts, room: int, language: str, by_line: b
 
 
 def _joined(text: str, parts: Sequence[Part], enough: int, room: int) -> Iterator[Part]:
-    """Neighbouring parts as one, while they have at most `enough` tokens; a heading begins a passage if it can."""
+    """Join neighbouring parts up to `enough` tokens; a heading is joined to the part that follows if both fit."""
     group = list[Part]()
     for part in parts:
         tokens = sum(one.tokens for one in group) + part.tokens
@@ -73,7 +73,7 @@ def _is_heading(text: str) -> bool:
 
 
 def _cut(text: str, start: int, end: int, count: TokenCounts, room: int, language: str) -> Iterator[Part]:
-    """A long paragraph in parts that fit: its sentences joined, and long sentences in parts."""
+    """Cut a long paragraph into parts that fit: short sentences are joined, and long sentences are cut."""
     sentences = list[Part]()
     pieces = split_sentences(text[start:end], language, Counter())
     for piece, tokens in zip(pieces, count(pieces), strict=True):
@@ -91,7 +91,7 @@ def _cut(text: str, start: int, end: int, count: TokenCounts, room: int, languag
 
 
 def _halves(text: str, start: int, end: int, count: TokenCounts, room: int) -> Iterator[Part]:
-    """A long sentence cut between words into parts that fit; in the middle of a word that is too long itself."""
+    """Cut a long sentence between words into parts that fit; a word that is too long is cut in its middle."""
     tokens = int(count([text[start:end]])[0])
     if tokens <= room or end - start < 2:
         yield Part(start, end, tokens)
@@ -103,7 +103,7 @@ def _halves(text: str, start: int, end: int, count: TokenCounts, room: int) -> I
 
 
 def _fitting(parts: Sequence[Part], room: int) -> Iterator[Part]:
-    """Neighbouring parts as one, while they fit."""
+    """Join neighbouring parts as long as they fit into `room` tokens."""
     current: Part | None = None
     for part in parts:
         if current is not None and current.tokens + part.tokens <= room:

@@ -1,8 +1,8 @@
 """The words of a segment's passages on the disk, and BM25 scores over several segments.
 
-`WordIndex` is made anew for all passages, a minute for a million of them. Postings of a segment are written once: an
+`WordIndex` must be built for all passages at once, a minute for a million. Postings of a segment are written once: an
 addition reads the new passages alone, and a deletion changes only the number of passages that have a word. The scores
-are those of `WordIndex` over the passages that are left.
+equal the scores of a `WordIndex` that is built of the remaining passages.
 """
 
 from array import array
@@ -15,18 +15,18 @@ import xxhash
 
 from bert.search.words import K1, B, words_of
 
-_NO_WORD = "!"  # of a text without a word, such as "?!": it counts as one word, which no query has
+_NO_WORD = "!"  # stands for a text without a word, such as "?!": it counts as one word, which no query has
 
 
 @dataclass(frozen=True)
 class Postings:
-    """Which passages have a word, and how often.
+    """An inverted index: which passages have a word, and how often.
 
     Attributes:
         words: uint64 [2, w + 1]: the hashes of the words, ascending, and where the entries of each begin; the last
             column has the end of the entries alone. Two of a million words are equal with a probability of 3e-8.
-        entries: uint32 [2, n]: the passage and the number of times, by word, then by passage.
-        lengths: int32 [p], the words of each passage.
+        entries: uint32 [2, n]: passages, and how often each has the word; sorted by word, then by passage.
+        lengths: int32 [p], number of words of each passage.
     """
 
     words: np.ndarray
@@ -35,7 +35,7 @@ class Postings:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Postings":
-        """The postings of passages."""
+        """Build the postings of passages from their texts."""
         numbers, found, lengths = dict[str, int](), array("q"), array("i")
         for text in texts:
             words = words_of(text) or [_NO_WORD]
@@ -47,7 +47,7 @@ class Postings:
 
     @classmethod
     def joined(cls, parts: Sequence["Postings"], kept: Sequence[np.ndarray]) -> "Postings":
-        """The postings of the passages that are kept of several segments, bool [p] each, one after the other."""
+        """Concatenate the postings of several segments; `kept`, bool [p] for each, is False for dropped passages."""
         hashes, passages, counts, first = list[np.ndarray](), list[np.ndarray](), list[np.ndarray](), 0
         for part, is_kept in zip(parts, kept, strict=True):
             places = first + np.cumsum(is_kept) - 1
@@ -64,7 +64,7 @@ class Postings:
     def _sorted(
         cls, hashes: np.ndarray, passages: np.ndarray, counts: np.ndarray | None, lengths: np.ndarray
     ) -> "Postings":
-        """Postings of [n] hashes of words in [n] passages; `counts` None: each is one time."""
+        """Build postings from pairs of word hash and passage, [n] each; `counts` None: each pair is one occurrence."""
         words, places = np.unique(hashes, return_inverse=True)
         keys = places.astype(np.int64) * len(lengths) + passages
         if counts is None:
@@ -78,7 +78,7 @@ class Postings:
         return cls(table, np.stack([passage, times]).astype(np.uint32), lengths)
 
     def of_word(self, word: int) -> np.ndarray:
-        """The entries of the hash of a word, uint32 [2, n]."""
+        """The entries of one word, given by its hash: uint32 [2, n]."""
         hashes = self.words[0, :-1]
         place = int(np.searchsorted(hashes, np.uint64(word)))
         if place == len(hashes) or hashes[place] != word:
@@ -91,11 +91,11 @@ def _hash_of(word: str) -> int:
 
 
 class WordScores:
-    """BM25 over the passages of several segments that are not deleted.
+    """BM25 scores over several segments; deleted passages do not count.
 
     Args:
         parts: the postings of each segment.
-        live: bool [p] of each: the passages that count.
+        live: bool [p] for each segment: False for a deleted passage.
     """
 
     def __init__(self, parts: Sequence[Postings], live: Sequence[np.ndarray]) -> None:
@@ -103,11 +103,11 @@ class WordScores:
         self._number = sum(int(mask.sum()) for mask in live)
         num_words = sum(int(part.lengths[mask].sum()) for part, mask in zip(parts, live, strict=True))
         mean = max(1.0, num_words / max(1, self._number))
-        # The part of the formula that is the passage's own.
+        # The part of the formula that depends on the passage alone.
         self._norms = [(K1 * (1 - B + B * part.lengths / mean)).astype(np.float32) for part in parts]
 
     def scores(self, query: str) -> np.ndarray:
-        """The score of each passage of all segments, float32 [p]; 0 where no word is in common or it is deleted."""
+        """The score of each passage, float32 [p]; 0 for a passage that is deleted or shares no word with the query."""
         results = [np.zeros(len(part.lengths), np.float32) for part in self._parts]
         for word, times in Counter(words_of(query)).items():
             found = self._entries(word)
@@ -119,12 +119,12 @@ class WordScores:
         return np.concatenate([*results, np.zeros(0, np.float32)])
 
     def weights(self, query: str) -> dict[str, float]:
-        """How much each word of a query tells: its inverse document frequency."""
+        """The inverse document frequency of each word of a query."""
         numbers = {word: sum(entries.shape[1] for entries in self._entries(word)) for word in {*words_of(query)}}
         return {word: float(self._weight(number)) for word, number in numbers.items()}
 
     def _entries(self, word: str) -> list[np.ndarray]:
-        """The entries of a word in the passages that count, of each segment."""
+        """The entries of a word for each segment, without deleted passages."""
         key, found = _hash_of(word), list[np.ndarray]()
         for part, mask in zip(self._parts, self._live, strict=True):
             entries = part.of_word(key)
@@ -132,5 +132,5 @@ class WordScores:
         return found
 
     def _weight(self, number: int) -> np.float32:
-        """The inverse document frequency of a word that so many passages have, as Lucene has it."""
+        """Inverse document frequency, as in Lucene, of a word that `number` passages have."""
         return np.float32(np.log1p((self._number - number + 0.5) / (number + 0.5)))

@@ -1,4 +1,4 @@
-"""The passages that a query ranks first, and how well they are found: figures of the first ten."""
+"""Picks the best passages of a query, and measures a ranking: recall, MRR and nDCG of the first ten."""
 
 import numpy as np
 
@@ -8,14 +8,16 @@ DEPTH = 10
 
 
 def found(scores: np.ndarray, relevant: np.ndarray, itself: np.ndarray | bool = False) -> dict[str, np.ndarray]:
-    """recall_at_1, recall_at_10, mrr_at_10 and ndcg_at_10 of each query, float64 [q] (Järvelin and Kekäläinen, 2002).
+    """Measure the ranking of each query by recall_at_1, recall_at_10, mrr_at_10 and ndcg_at_10: float64 [q] each.
 
-    Recall is of as many relevant passages as the depth can hold.
+    nDCG is defined by Järvelin and Kekäläinen (2002).
+
+    Recall is the share of the relevant passages; if there are more than ten, ten count as all.
 
     Args:
         scores: float [q, p]; a passage with -inf is not found.
         relevant: bool [q, p]: whether a passage answers a query.
-        itself: bool [q, p]: passages that are not searched among.
+        itself: bool [q, p]: passages that are left out of the search, such as the query itself.
     """
     depth, scores = min(DEPTH, scores.shape[1]), np.where(itself, -np.inf, scores)
     nearest = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
@@ -32,13 +34,13 @@ def found(scores: np.ndarray, relevant: np.ndarray, itself: np.ndarray | bool = 
 
 
 def cosines(vectors: np.ndarray, num_queries: int, size: int | None = None) -> np.ndarray:
-    """The cosines [q, p] of the query vectors with the passage vectors, by their first `size` numbers."""
+    """Cosines [q, p] between query vectors and passage vectors; with `size`, of their first `size` dimensions."""
     units = unit(vectors, size)
     return units[:num_queries] @ units[num_queries:].T
 
 
 def best_rows(scores: np.ndarray, number: int) -> list[int]:
-    """The places of the highest finite scores [p], best first; of equal ones the earlier."""
+    """Indices of the `number` highest finite scores, best first; of equal scores the earlier comes first."""
     rows = np.arange(len(scores))
     if number < len(scores):
         least = np.partition(scores, len(scores) - number)[len(scores) - number]

@@ -1,4 +1,4 @@
-"""The passages that answer a query: ranked by words, by vectors or by both, with the sentence that fits best."""
+"""Ranks the passages of an index for a query, by words, vectors or both, and finds the best sentence of each hit."""
 
 import re
 from collections import Counter
@@ -16,38 +16,38 @@ from bert.search.snapshot import Filters, Snapshot
 from bert.search.words import words_of
 from data.text.sentences import split_sentences
 
-_ITEM = re.compile(r"(?<=\n)(?=[ \t]*(?:[|*+-]|\d+[.)])[ \t])")  # before it begins
-_MOST_SCORES = 1 << 24  # scores that are held at a time, 64 MB
+_ITEM = re.compile(r"(?<=\n)(?=[ \t]*(?:[|*+-]|\d+[.)])[ \t])")  # the place before a list item or table row
+_MOST_SCORES = 1 << 24  # scores that are held in memory at a time, 64 MB
 
 
 @dataclass(frozen=True)
 class Query:
-    """A question to an index.
+    """A search query with its filters and its ranking.
 
     Attributes:
-        top_k: passages to find.
-        filters: only passages that have these values.
+        top_k: number of passages to find.
+        filters: column -> value; only passages that have these values are found.
     """
 
     text: str
     top_k: int = 10
     filters: Filters = field(default_factory=dict)
     ranking: Ranking = "hybrid"
-    rerank: bool | int | None = None  # by a reranker, or so many hits alone; None: if there is one
+    rerank: bool | int | None = None  # an int: only so many hits; None: if there is a reranker
 
 
 class Rank(NamedTuple):
-    row: int  # of the passage in the snapshot
+    row: int  # number of the passage in the snapshot
     score: float
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A passage that was found.
+    """A search result: a passage with its score and its best sentence.
 
     Attributes:
-        score: by the ranking: the sum of standardised scores, a cosine, or BM25.
-        sentence: the first character of the sentence that fits best, and the one after its last.
+        score: a sum of standardised scores, a cosine or a BM25 score, by the ranking of the query.
+        sentence: (start, end) of the sentence that fits best, in characters of the passage.
     """
 
     passage: Passage
@@ -55,7 +55,7 @@ class Hit:
     sentence: tuple[int, int]
 
     def to_result(self) -> dict[str, Any]:
-        """For JSON."""
+        """The hit as a dictionary for JSON."""
         passage, (start, end) = self.passage, self.sentence
         place = {"id": passage.id, "part": passage.part, "source": passage.source, "line": passage.line}
         sentence = {"text": passage.text[start:end], "start": start, "end": end}
@@ -71,7 +71,7 @@ class Hit:
 def ranks(
     snapshot: Snapshot, queries: Sequence[Query], vectors: np.ndarray | None, weight: float | None
 ) -> list[list[Rank]]:
-    """The best passages of each query, best first. Only passages that have a word of it are found by words.
+    """Rank the passages for each query, best first. A ranking by words finds only passages that share a word.
 
     Args:
         vectors: float32 [queries, width], of length 1; None if all are ranked by words.
@@ -93,7 +93,7 @@ def ranks(
 
 
 def _scores(snapshot: Snapshot, query: Query, cosines: np.ndarray | None, weight: float) -> np.ndarray:
-    """The score of each passage, float32 [passages]; -inf of those that are not found."""
+    """The score of each passage, float32 [passages]; -inf for a passage that the query does not find."""
     allowed = snapshot.matching(query.filters)
     if query.ranking == "vectors":
         assert cosines is not None
@@ -106,13 +106,13 @@ def _scores(snapshot: Snapshot, query: Query, cosines: np.ndarray | None, weight
 
 
 def _best(scores: np.ndarray, number: int) -> list[Rank]:
-    """The highest scores, best first; of equal ones the earlier passage."""
+    """The passages with the highest scores, best first; of equal scores the earlier passage comes first."""
     rows = best_rows(scores, number)
     return [Rank(row, score) for row, score in zip(rows, scores[rows].tolist(), strict=True)]
 
 
 def hits(snapshot: Snapshot, query: str, found: Sequence[Rank], language: str) -> list[Hit]:
-    """The passages of ranks, each with its sentence that has most of the query's words, by how rare they are."""
+    """Turn ranks into hits: each passage with the sentence that shares the most, and rarest, words with the query."""
     weights = snapshot.words.weights(query)
     passages = snapshot.passages([rank.row for rank in found])
     return [
@@ -122,13 +122,13 @@ def hits(snapshot: Snapshot, query: str, found: Sequence[Rank], language: str) -
 
 
 def _sentences(text: str, language: str) -> Iterator[str]:
-    """The sentences of a text, and each item of a list or row of a table; joining them gives the text."""
+    """Split a text into sentences, list items and table rows; joined, they give the text."""
     for sentence in split_sentences(text, language, Counter()):
         yield from _ITEM.split(sentence)
 
 
 def _best_sentence(text: str, weights: Mapping[str, float], language: str) -> tuple[int, int]:
-    """Where the sentence begins and ends that has the most of some words; of equal ones the first."""
+    """(start, end) of the sentence whose words have the largest sum of weights; of equal sentences the first."""
     best, most, start = (0, len(text)), -1.0, 0
     for sentence in _sentences(text, language):
         score = sum(weights.get(word, 0.0) for word in {*words_of(sentence)})

@@ -22,22 +22,22 @@ from bert.search.postings import Postings
 if TYPE_CHECKING:  # it takes a tenth of a second to load
     import pyarrow as pa
 
-Value = str | int | float | bool | None  # of a column to filter by
+Value = str | int | float | bool | None  # a value of a column to filter by
 MAKE_AGAIN = "remove the folder, and make the index again"
-PREFIX = "column."  # before the names of these columns in the Parquet file
-_GROUP = 128  # passages that are read together for a result: a file without their texts in memory, 0.7 ms each
+PREFIX = "column."  # of the names of columns to filter by, in the Parquet file
+_GROUP = 128  # passages of a row group, which is read as a whole: texts stay on the disk, and a result takes 0.7 ms
 _KINDS = ("rows.parquet", "vectors.npy", "words.npy", "entries.npy")
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A passage of an index.
+    """A passage of an index, with its place in its document.
 
     Attributes:
-        id: of the document or row that it is of; passages of a long one share it.
-        part: its number among them, from 0.
-        source: the name of its file; "" of one that was added without a file.
-        line: where it begins in the file; None where files have no lines, as PDF.
+        id: id of the document or row; all passages of a long document share it.
+        part: number of the passage in its document, from 0.
+        source: name of the file; "" if the passage was added without a file.
+        line: line of the file where the passage begins; None if the format has no lines, such as PDF.
         columns: values to filter by.
     """
 
@@ -50,11 +50,11 @@ class Passage:
 
 
 class Segment:
-    """The files of a segment, open. Vectors and postings stay on the disk until they are used.
+    """An open segment of an index. Vectors and postings stay on the disk until they are used.
 
     Attributes:
-        deleted: the name of the file of deletions, "" without one.
-        live: bool [passages], those that are not deleted.
+        deleted: name of the file of deletions; "" if nothing is deleted.
+        live: bool [passages], False for a deleted passage.
     """
 
     def __init__(self, folder: Path, name: str, width: int) -> None:
@@ -74,7 +74,7 @@ class Segment:
         self._groups: dict[int, pa.Table] = {}
 
     def with_deleted(self, deleted: str) -> "Segment":
-        """The same segment with other deletions; what is in memory is shared."""
+        """The same segment with other deletions; both share what they have read into memory."""
         if deleted == self.deleted:
             return self
         other = copy(self)
@@ -90,17 +90,17 @@ class Segment:
         return [name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)]
 
     def files(self) -> list[str]:
-        """The names of its files."""
+        """The names of the segment's files, with the file of deletions if there is one."""
         return [*(file_of(self.name, kind) for kind in _KINDS), *([self.deleted] if self.deleted else [])]
 
     def column(self, name: str) -> "pa.ChunkedArray":
-        """A column of the Parquet file, which stays in memory from then on."""
+        """Read a column of the Parquet file; it stays in memory for later calls."""
         if name not in self._columns:
             self._columns[name] = self._read(name)
         return self._columns[name]
 
     def passages(self, rows: Sequence[int]) -> list[Passage]:
-        """The passages at these places."""
+        """Read the passages with these row numbers."""
         return [_passage(self._group(row // _GROUP), row % _GROUP) for row in rows]
 
     def all_rows(self) -> "pa.Table":
@@ -113,7 +113,7 @@ class Segment:
             return self.file.read([name], use_threads=False).column(0)
 
     def _group(self, number: int) -> "pa.Table":
-        """Passages that stand together in the file; the latest ones stay in memory."""
+        """Read a row group of the Parquet file; the groups read last stay in memory."""
         if number not in self._groups:
             while len(self._groups) >= _KEPT_GROUPS:
                 self._groups.pop(next(iter(self._groups)), None)
@@ -122,7 +122,7 @@ class Segment:
         return self._groups[number]
 
 
-_KEPT_GROUPS = 256  # of each segment: some ten megabytes
+_KEPT_GROUPS = 256  # most row groups of a segment in memory: some ten megabytes
 
 
 def _passage(group: "pa.Table", row: int) -> Passage:
@@ -134,7 +134,7 @@ def _passage(group: "pa.Table", row: int) -> Passage:
 
 @contextmanager
 def _damage_named(path: Path) -> Iterator[None]:
-    """Context manager that makes the error of a damaged file one that names it; that of a missing file stays."""
+    """Context manager: the error of a damaged file becomes a ValueError with its path; FileNotFoundError passes."""
     try:
         yield
     except FileNotFoundError:
@@ -145,7 +145,7 @@ def _damage_named(path: Path) -> Iterator[None]:
 
 
 def read_array(path: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """An array on the disk. ValueError if it has another shape or is damaged."""
+    """Open an array on the disk, memory-mapped. ValueError if it has another shape or is damaged."""
     with _damage_named(path):
         array = np.load(path, mmap_mode="r")
     if shape is not None and array.shape != shape:
@@ -168,7 +168,7 @@ def write_segment(folder: Path, name: str, passages: Sequence[Passage], vectors:
 
 
 def write_joined(folder: Path, name: str, segments: Sequence[Segment]) -> None:
-    """Write the passages of several segments that are not deleted as one."""
+    """Write one new segment with the passages of several segments, without the deleted ones."""
     import pyarrow as pa
 
     postings = Postings.joined([segment.postings for segment in segments], [segment.live for segment in segments])
@@ -178,7 +178,7 @@ def write_joined(folder: Path, name: str, segments: Sequence[Segment]) -> None:
 
 
 def write_deleted(folder: Path, segment: Segment, live: np.ndarray, generation: int) -> str:
-    """Write which passages are deleted; returns the name of the file."""
+    """Write the file of deletions of a segment; returns its name."""
     name = file_of(segment.name, f"deleted-{generation}.npy")
     _save(folder / name, lambda file: np.save(file, np.flatnonzero(~live)))
     return name
@@ -226,20 +226,20 @@ def _table(passages: Sequence[Passage], lengths: np.ndarray) -> "pa.Table":
 
 
 def _typed(values: Sequence[Value]) -> "pa.Array":
-    """Values as booleans, whole numbers, numbers, or else as text."""
+    """An Arrow array of values: boolean, int64 or float64 if all values fit, otherwise text."""
     import pyarrow as pa
 
     kinds = {type(value) for value in values if value is not None}
     types: list[tuple[set[type], Any]] = [({bool}, pa.bool_()), ({int}, pa.int64()), ({int, float}, pa.float64())]
     for allowed, kind in types:
-        is_small = all(abs(value) < 1 << 53 for value in values if type(value) is int)  # as text if it is not exact
+        is_small = all(abs(value) < 1 << 53 for value in values if type(value) is int)  # larger ones become text
         if kinds and kinds <= allowed and is_small:
             return pa.array(values, kind)
     return pa.array([None if value is None else text_of(value) for value in values], pa.string())
 
 
 def text_of(value: Value) -> str:
-    """A value as it is compared where columns of a name have values of several types."""
+    """A value as text, in the form in which values of different types are compared."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
@@ -248,7 +248,7 @@ def text_of(value: Value) -> str:
 
 
 def _with_equal_types(tables: Sequence["pa.Table"]) -> Iterator["pa.Table"]:
-    """The tables, in which a column of several types becomes text."""
+    """Convert each column that has different types in different tables to text."""
     import pyarrow as pa
 
     types: dict[str, set[Any]] = {}

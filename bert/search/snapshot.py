@@ -1,4 +1,4 @@
-"""The passages of an index at one generation: scores, filters and texts. It stays as it is when the index changes."""
+"""The passages of an index at one generation: scores, filters, texts. Later changes of the index do not alter it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,11 +14,11 @@ _SOURCE = "source"  # a name to filter by, also if no column has it
 
 
 class Snapshot:
-    """Passages are numbered from 0 through all segments; some may be deleted.
+    """The passages of an index at one moment, numbered from 0 through all segments; some may be deleted.
 
     Attributes:
-        live: bool [passages], those that are not deleted.
-        words: their BM25 scores.
+        live: bool [passages], False for a deleted passage.
+        words: computes BM25 scores of the passages.
     """
 
     def __init__(self, segments: Sequence[Segment]) -> None:
@@ -37,14 +37,14 @@ class Snapshot:
         return list(dict.fromkeys(name for segment in self.segments for name in segment.names))
 
     def cosines(self, queries: np.ndarray) -> np.ndarray:
-        """The cosines with all passages, float32 [q, passages], of vectors of length 1."""
+        """Cosines of query vectors of length 1 with all passages, deleted ones too: float32 [q, passages]."""
         scores = np.empty((len(queries), len(self)), np.float32)
         for first, segment in zip(self._firsts, self.segments, strict=False):
             np.matmul(queries, segment.vectors.T, out=scores[:, first : first + segment.size])
         return scores
 
     def matching(self, filters: Filters) -> np.ndarray:
-        """Which passages are not deleted and have the values that are asked for, bool [passages].
+        """Mask of the passages that are not deleted and match all filters: bool [passages].
 
         Raises:
             ValueError: there is no such column, or the filter is of another form.
@@ -59,15 +59,15 @@ class Snapshot:
         return masks
 
     def having_ids(self, ids: Sequence[str]) -> list[np.ndarray]:
-        """Which passages have one of the ids, bool [size] of each segment."""
+        """Masks of the passages that have one of the ids: bool [size] for each segment."""
         return [_is_in(segment, "id", ids) for segment in self.segments]
 
     def of_sources(self, names: Sequence[str]) -> list[np.ndarray]:
-        """Which passages are of one of the files, bool [size] of each segment."""
+        """Masks of the passages that come from one of the files: bool [size] for each segment."""
         return [_is_in(segment, _SOURCE, names) for segment in self.segments]
 
     def passages(self, rows: Sequence[int]) -> list[Passage]:
-        """The passages with these numbers."""
+        """Read the passages with these numbers."""
         found = list[Passage]()
         for row in rows:
             place = int(np.searchsorted(self._firsts, row, side="right")) - 1
@@ -84,7 +84,7 @@ def _is_in(segment: Segment, name: str, values: Sequence[str]) -> np.ndarray:
 
 
 def _matches(segment: Segment, name: str, wanted: Any) -> np.ndarray:
-    """Which passages of a segment have a value, bool [size]."""
+    """Mask of the passages of a segment that match one filter: bool [size]."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -108,7 +108,7 @@ def _matches(segment: Segment, name: str, wanted: Any) -> np.ndarray:
 
 
 def _within(column: Any, name: str, wanted: Mapping[str, Any]) -> np.ndarray:
-    """Which values are numbers from `from` to `to`, both included; one of the two may be missing."""
+    """Mask of the values that are numbers from `from` to `to`, both included; one of the two may be missing."""
     numbers = [wanted[key] for key in wanted if key in RANGE]
     if not wanted or len(numbers) < len(wanted) or not all(type(number) in (int, float) for number in numbers):
         raise ValueError(f"the filter of {name!r} must have 'from' or 'to', or both, which are numbers")
@@ -120,7 +120,7 @@ def _within(column: Any, name: str, wanted: Mapping[str, Any]) -> np.ndarray:
 
 
 def _number(text: str | None) -> float:
-    """A text as a number; NaN, which is in no range, for any other text."""
+    """Parse a number; NaN, which is in no range, if the text is no number."""
     try:
         return float(text or "nan")
     except ValueError:

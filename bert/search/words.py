@@ -1,4 +1,4 @@
-"""BM25 of the words of passages (Robertson et al., 1995), as the library bm25s computes it."""
+"""BM25 scores of passages by their words (Robertson et al., 1995), computed by the library bm25s."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,10 +8,10 @@ import numpy as np
 
 from bert.tokenization.equal_letters import normal_form, word_pattern
 
-_CJK = r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"  # by character
-# Of Pyserini (Lin et al., 2021), for passages: tests/research/search.md compares them with 1.5 and 0.75.
+_CJK = r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"  # each character is a word
+# Pyserini's values for passages (Lin et al., 2021): tests/research/search.md compares them with 1.5 and 0.75.
 K1, B = 0.9, 0.4
-_NO_WORD = "!"  # of a text without a word, such as "?!": bm25s takes no empty list, and no word is "!"
+_NO_WORD = "!"  # stands for a text without a word, such as "?!": bm25s takes no empty list, and no word is "!"
 
 
 @cache
@@ -20,7 +20,7 @@ def _word() -> re.Pattern[str]:
 
 
 def words_of(text: str) -> list[str]:
-    """The lower-case words of a text; each character of Chinese and Japanese is a word.
+    """Split a text into lower-case words; each character of Chinese and Japanese is a word.
 
     A name such as dma_map_sg is a word, and so are its parts, by which people search for it.
     """
@@ -34,7 +34,7 @@ def _with_parts(word: str) -> list[str]:
 
 
 class WordIndex:
-    """BM25 scores of passages, in the form of Lucene.
+    """BM25 index of passages, with Lucene's formula.
 
     Raises:
         ValueError: there is no passage.
@@ -54,10 +54,10 @@ class WordIndex:
         self._index.index((passage_words, dict(numbers)), show_progress=False)
 
     def scores(self, query: str) -> np.ndarray:
-        """The score of each passage, float32 [p]; 0 where no word is in common."""
+        """The score of each passage for a query, float32 [p]; 0 for a passage that shares no word with it."""
         found = [self._numbers[word] for word in words_of(query) if word in self._numbers]
         return self._index.get_scores_from_ids(found)
 
     def score_matrix(self, queries: Sequence[str]) -> np.ndarray:
-        """The scores of each query, float32 [q, p]."""
+        """The score of each passage for each query, float32 [q, p]."""
         return np.stack([self.scores(query) for query in queries])
