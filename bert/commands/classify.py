@@ -74,7 +74,7 @@ def _argument_settings(line: CommandLine) -> ArgumentSettings:
 
 
 def _refuse_other_languages(file: Path, decoding: Decoding) -> None:
-    """ValueError if the texts are surely not English, which the model is of that is used if none is named."""
+    """Raise ValueError if the texts are surely not English, because the default model has learned English alone."""
     texts = list[str]()
     with suppress(ValueError, OSError):  # the reader of the file reports what is wrong with it
         table = user_table(file, TableForm(None, decoding.header, "cells"), decoding=decoding)
@@ -118,7 +118,7 @@ LAUNCHER = FineTuningLauncher(
 
 
 def planned(words: Sequence[str]) -> Planned:
-    """The plan of a command line. With --cross-validate it shows the settings of one training, and the job has all."""
+    """The plan of a command line. With --cross-validate the job has all trainings; the settings of one are shown."""
     one = planned_of(LAUNCHER, words)
     parts = one.plan.launch.start.cross_validate
     if one.plan.launch.start.contrastive_start:
@@ -138,10 +138,10 @@ main = partial(start, planned)
 
 
 def cross_validation(job: Job, parts: int) -> Job:
-    """`--cross-validate 5`: a training for each part of the user's rows, which is held out, and scores over all rows.
+    """The job of `--cross-validate 5`: one training for each held-out part of the rows, then scores over all rows.
 
     Args:
-        job: a single training. Each part gets a folder inside of its folder.
+        job: the job of a single training; each part gets a folder inside the job's folder.
     """
     (training,), folds = trainings(job), list[Train]()
     for part in range(parts):
@@ -154,7 +154,7 @@ def cross_validation(job: Job, parts: int) -> Job:
 
 @dataclass(frozen=True)
 class AllParts(Step):
-    """Writes and shows the scores of each part and the scores over the rows of all parts."""
+    """The last step of a cross-validation: writes and prints the scores of each part and over the rows of all parts."""
 
     takes_time: ClassVar[bool] = False
     folder: Path
@@ -182,7 +182,7 @@ class AllParts(Step):
 
 
 def _verdict_of_all(folder: Path, folds: Sequence[Path]) -> str:
-    """The verdict over the rows of all parts, which goes into summary.json of each and of the whole; "" without."""
+    """The verdict over the rows of all parts, written to all summary.json files; "" if a part has no baseline."""
     records = [record for fold in folds if (record := read_json(fold / BASELINE_FILE))]
     if len(records) < len(folds):
         return ""
@@ -199,7 +199,7 @@ def _verdict_of_all(folder: Path, folds: Sequence[Path]) -> str:
 
 
 def _all_rows(scores: list[dict[str, Any]]) -> list[str]:
-    """The classes, counted over all parts: every row was held out once."""
+    """Table of precision, recall and F1 of each class over all rows; every row was held out once."""
     parts = [found["classes"] for found in scores if found]
     if not parts:  # of a regression
         return []

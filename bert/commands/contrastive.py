@@ -1,4 +1,4 @@
-"""The steps of `run_classify.sh --contrastive-start`: the encoder is trained on pairs before the classifier.
+"""The job steps of `run_classify.sh --contrastive-start`: the encoder is trained on pairs before the classifier.
 
 The measurements are in tests/research/finetuning.md, "Few labelled lines".
 """
@@ -17,15 +17,15 @@ from bert.labels.settings import LabelConfig
 from bert.vectors.settings import ENTRY, VectorConfig, VectorDataSettings
 
 FOLDER = "contrastive"  # in the output folder of the classifier
-SHARE = 0.25  # of --hours, to the classifier's 1
+SHARE = 0.25  # weight of this training in the division of --hours; the classifier has 1
 _PAIRS_OF_A_BATCH = 32
 _RATE_OF_SMALL, _EPOCHS_OF_SMALL = 1e-3, 3.0  # small models of own text; published models are trained for one epoch
-_RATE_SHARE = 0.4  # of the classifier's learning rate
+_RATE_SHARE = 0.4  # learning rate, divided by the classifier's learning rate
 
 
 @dataclass(frozen=True)
 class WritePairs(Step):
-    """Writes the pairs of training lines of equal class."""
+    """Writes a file of pairs: training lines that have the same class."""
 
     config: LabelConfig
     file: Path
@@ -50,7 +50,7 @@ class WritePairs(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastiveStart(FineTune):
-    """Trains the encoder on the pairs, with the settings of vectors."""
+    """Trains the encoder on the pairs, as `run_vectors.py` trains vectors."""
 
     @property
     def title(self) -> str:
@@ -58,7 +58,7 @@ class ContrastiveStart(FineTune):
 
 
 def with_contrastive_start(job: Job) -> Job:
-    """The job of a classifier, which begins with the encoder that the contrastive start has trained."""
+    """Add the contrastive start to the job of a classifier, which then begins with the trained encoder."""
     (classifier,) = [step for step in job.steps if isinstance(step, FineTune)]
     config = classifier.config
     assert isinstance(config, LabelConfig)
@@ -81,7 +81,7 @@ def with_contrastive_start(job: Job) -> Job:
 
 
 def _refuse(config: LabelConfig) -> None:
-    """Raise ValueError for a training without classes of single texts, or without given weights."""
+    """Raise ValueError unless the classifier trains on single texts with one class each, from given weights."""
     data = config.data
     wrong = {
         "--train FILE must be given": not config.run.do_train,
@@ -95,7 +95,7 @@ def _refuse(config: LabelConfig) -> None:
 
 
 def _config(config: LabelConfig, pairs: Path) -> VectorConfig:
-    """The settings of the training on pairs: model, arithmetic and machine of the classifier."""
+    """The settings of the training on pairs; model, precision and hardware are the classifier's."""
     is_small = config.model.is_modern() and config.model.hidden_size <= SMALL
     rate = _RATE_OF_SMALL if is_small else _RATE_SHARE * config.optimizer.learning_rate
     folder = pairs.parent

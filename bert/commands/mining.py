@@ -1,4 +1,4 @@
-"""The step that mines hard negatives after the training of vectors."""
+"""The job step that mines hard negatives after the training of vectors."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -19,9 +19,9 @@ from bert.vectors.settings import VectorConfig
 
 _REQUEST = "request.json"
 _TEXTS_OF_A_PAIR = 2
-_SECONDS_OF_READING = 20.0  # of a process that reads the pairs of 20 MB of text
-_LEAST_PAIRS = 500  # that get negatives, if there are so many
-# Settings of the data that change no pair and no vector.
+_SECONDS_OF_READING = 20.0  # start of a process that reads the pairs of 20 MB of text
+_LEAST_PAIRS = 500  # fewest pairs that get negatives, however short the time
+# Data settings that change neither the pairs nor the vectors.
 _WITHOUT_EFFECT = {"compare", "num_workers", "temperature", "shortest_vector"}
 
 
@@ -32,9 +32,9 @@ class MineNegatives(Step):
     Place it behind the step that trains the model. A stopped mining starts again from its beginning.
 
     Attributes:
-        config: of the training whose result ranks the passages, and whose pairs get negatives.
-        folder: of the files, such as OUTPUT_DIR/mined.
-        share: of the time of --hours that mining may take, about: so many pairs get negatives.
+        config: settings of the training whose result ranks the passages, and whose pairs get negatives.
+        folder: folder of the mined files, such as OUTPUT_DIR/mined.
+        share: approximate share of --hours that mining may take; it limits the number of pairs that get negatives.
     """
 
     config: VectorConfig
@@ -53,16 +53,16 @@ class MineNegatives(Step):
 
     @property
     def negatives(self) -> Path:
-        """The file of the negatives."""
+        """The path of the file of negatives."""
         return self.folder / NEGATIVES
 
     @property
     def candidates(self) -> Path:
-        """The file of the candidates of the held-out queries."""
+        """The path of the file of candidates of the held-out queries."""
         return self.folder / CANDIDATES
 
     def expected_seconds(self, execution: Execution) -> float:
-        """As of every step: its share of the hours, and reading the pairs again."""
+        """The time that mining is expected to take: its share of --hours, and reading the pairs again."""
         return _SECONDS_OF_READING + self.share * 3600 * (execution.job.hours or 0.0)
 
     def is_done(self, execution: Execution) -> bool:
@@ -70,7 +70,7 @@ class MineNegatives(Step):
         return bool(record) and self.negatives.exists() and self._made_with().items() <= record.items()
 
     def run(self, execution: Execution) -> int:
-        """Mine, unless another node, which shares the folder, has mined meanwhile."""
+        """Mine, unless another node that shares the folder has mined meanwhile; returns the exit code."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with waiting_lock(self.folder / ".lock", f"start that mines into {self.folder}"):
             return OK if self.is_done(execution) else self._mine(execution)
@@ -85,14 +85,17 @@ class MineNegatives(Step):
         return execution.command(module_command("bert.vectors.mining_process", run=self.folder / _REQUEST))
 
     def _most_pairs(self, hours: float | None) -> int | None:
-        """How many pairs the model can encode in its share of the time, by the rate of its evaluation; None: all."""
+        """The number of pairs that the model can encode in its share of the time; None: no limit.
+
+        The rate is taken from the evaluation of the training.
+        """
         rate = read_json(self.config.stage_dir() / SUMMARY_FILE).get("inference_sequences_per_second")
         if hours is None or rate is None:
             return None
         return max(_LEAST_PAIRS, int(3600 * hours * self.share * rate / _TEXTS_OF_A_PAIR))
 
     def _made_with(self) -> dict[str, Any]:
-        """What decides the result: weights, pairs, rule."""
+        """Everything that decides the result: checksum of the weights, seed, data settings, rule."""
         config = self.config
         try:
             weights = checksum_of_file(chosen_weights(config.checkpoint_dir()).path / MANIFEST)
@@ -103,5 +106,5 @@ class MineNegatives(Step):
 
 
 def _plain(rule: MiningRule) -> Any:
-    """The rule as JSON has it, without tuples."""
+    """The rule as JSON values: tuples become lists."""
     return json_of(json.dumps(asdict(rule)))

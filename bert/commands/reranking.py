@@ -1,4 +1,4 @@
-"""The steps of `run_vectors.sh --reranker`: mining with the trained vectors, and the training."""
+"""The job steps of `run_vectors.sh --reranker`: mining with the trained vectors, then training a reranker."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -17,26 +17,26 @@ from bert.vectors.settings import VectorConfig
 
 FOLDER = "reranker"  # in the output folder of the vectors
 _MINED = "mined"
-_RUN = ("seed", "log_freq")  # settings of the vectors' run that the reranker's has too
+_RUN = ("seed", "log_freq")  # settings that the reranker's run takes from the vectors' run
 _DATA = ("vocab_file", "do_lower_case", "strip_accents", "word_segmenter", "equal_letters")
-_EVALUATION_SHARE = 0.05  # of the hours
+_EVALUATION_SHARE = 0.05  # share of --hours that the evaluation may take
 _LEAST_QUERIES = 50
-_TOKENS_RATIO = 2  # of a query with a passage, to those of a text alone
+_TOKENS_RATIO = 2  # tokens of a query with a passage, divided by the tokens of a text alone
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainReranker(FineTune):
-    """Trains a reranker on what the step before has mined.
+    """Trains a reranker on the mined negatives of the previous step.
 
     Attributes:
-        vectors: the settings of the vectors.
+        vectors: settings of the training of the vectors.
     """
 
     seconds_beside: ClassVar[float] = 20.0
     vectors: VectorConfig
 
     def launch(self, config: TrainingConfig, execution: Execution) -> int:
-        """Start the ranks; with --hours on as many held-out queries as a share of the time allows."""
+        """Start the ranks; --hours limits the number of held-out queries to a share of the time."""
         rate = read_json(self.vectors.stage_dir() / SUMMARY_FILE).get("inference_sequences_per_second")
         if execution.job.hours is not None and rate:
             sequences = 3600 * execution.job.hours * _EVALUATION_SHARE * rate / _TOKENS_RATIO
@@ -46,7 +46,7 @@ class TrainReranker(FineTune):
 
 
 def with_reranker(job: Job) -> Job:
-    """The job of the vectors, with the steps that mine and train a reranker behind its trainings."""
+    """Add steps to the job of vectors: mining, training of a reranker, and the reranker's results."""
     trainings = [step for step in job.steps if isinstance(step, FineTune)]
     vectors = trainings[-1].config
     assert isinstance(vectors, VectorConfig)
@@ -66,7 +66,7 @@ def with_reranker(job: Job) -> Job:
 
 
 def _config(vectors: VectorConfig, mining: MineNegatives, is_timed: bool) -> Any:
-    """The settings of the reranker: the weights, the device and the arithmetic of the vectors."""
+    """The settings of the reranker, with start weights, hardware and precision of the training of vectors."""
     values: dict[str, Any] = {name: getattr(vectors.run, name) for name in _RUN}
     values |= {name: getattr(vectors.data, name) for name in _DATA}
     values |= {"max_seq_length": vectors.data.max_seq_length}

@@ -66,7 +66,7 @@ LAUNCHER = FineTuningLauncher(
 
 
 def planned(words: Sequence[str]) -> Planned:
-    """The plan of a command line. Its questions are about the vectors; with --reranker the job has more steps."""
+    """The plan of a command line. Questions are about the vectors; with --reranker the job also trains a reranker."""
     one = planned_of(LAUNCHER, words)
     if not one.plan.launch.start.reranker:
         return one

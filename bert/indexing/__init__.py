@@ -1,1 +1,1 @@
-"""Indexes of a model and documents: made, changed and searched. The kept files are in bert/search."""
+"""Builds, changes and searches an index of documents with a model. bert/search reads and writes the index files."""

@@ -1,4 +1,4 @@
-"""`python -m bert.indexing MODEL FILE --index INDEX`."""
+"""Command line of the index: `python -m bert.indexing MODEL FILE --index INDEX`."""
 
 import sys
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(request: IndexRequest) -> int:
-    """Read, delete and search, in this order; returns the exit code."""
+    """Read files into the index, delete passages, and search, in this order; returns the exit code."""
     if sys.stderr.isatty():
         announce("loading", [request.model])
     from bert.indexing.building import IndexBuilder, open_index, print_notes  # they load Paddle
@@ -67,7 +67,7 @@ def run(request: IndexRequest) -> int:
 
 
 def _ids_of(path: Path) -> list[str]:
-    """The ids in a file, one on each line, each once. ValueError if it is no text."""
+    """Read a file of ids, one on each line; repeated ids count once. ValueError if the file is not text."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
@@ -76,7 +76,7 @@ def _ids_of(path: Path) -> list[str]:
 
 
 def _delete(searcher: "Searcher", ids: Sequence[str], path: Path) -> str:
-    """Delete the passages of the ids of a file; returns a line that counts them."""
+    """Delete the passages with these ids, read from `path`; returns a line that counts them."""
     unknown = searcher.index.unknown_ids(ids)
     deleted = searcher.delete(ids)
     more = f"; {len(unknown):,} are not in the index, such as {unknown[0]}" if unknown else ""

@@ -1,4 +1,4 @@
-"""Reads files into an index: those that are new or have changed are encoded, and each part is kept as it is made."""
+"""Reads files into an index: new and changed files are encoded in parts, and each part is written at once."""
 
 import sys
 import time
@@ -17,12 +17,12 @@ from bert.search.segments import Passage
 from data.text.encodings import Decoding
 from data.text.findings import Findings
 
-_PART_PASSAGES, _PART_SECONDS = 4096, 60.0  # that are encoded before they are kept: what a kill may cost
+_PART_PASSAGES, _PART_SECONDS = 4096, 60.0  # most passages and seconds of a part, the work that a kill can lose
 
 
 @dataclass
 class _Part:
-    """Passages that are encoded together, and the files that they are of."""
+    """Passages that are encoded together, and the files that they come from."""
 
     passages: list[Passage] = field(default_factory=list)
     read: dict[str, Source | None] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a reading of files did, in numbers of passages and files."""
+    """Numbers of passages and files that one reading of files added, deleted or left unchanged."""
 
     added: int
     deleted: int
@@ -41,7 +41,7 @@ class Summary:
     notes: tuple[str, ...]
 
     def lines(self, index: SearchIndex) -> list[str]:
-        """For the terminal."""
+        """Lines for the terminal: notes, counts, and the present size of the index."""
         changes = f"{self.read:,} files read, {self.unchanged:,} unchanged"
         changes += f", {self.gone:,} gone since the last time" if self.gone else ""
         state = f"{index.folder}: {index.snapshot.num_live:,} passages, {megabytes(index.num_bytes())}"
@@ -49,7 +49,7 @@ class Summary:
 
 
 def open_index(folder: Path, model: TrainedModel) -> SearchIndex:
-    """The index of a folder, made if there is none. ValueError if another model made it."""
+    """Open the index in a folder, or create it. ValueError if another model made it."""
     wanted = index_model(model)
     index = SearchIndex(folder) if is_index(folder) else SearchIndex.create(folder, wanted)
     index.require_model(wanted)
@@ -57,7 +57,7 @@ def open_index(folder: Path, model: TrainedModel) -> SearchIndex:
 
 
 class IndexBuilder:
-    """Reads files into an index. The index is whole after each part, and the same call continues."""
+    """Reads files into an index. A stopped reading leaves a valid index, and the same call resumes it."""
 
     def __init__(
         self, index: SearchIndex, model: TrainedModel, decoding: Decoding, columns: TableColumns | None = None
@@ -71,9 +71,9 @@ class IndexBuilder:
         self._since = time.monotonic()
 
     def read(self, paths: Sequence[Path]) -> Summary:
-        """Read files and folders. Files that have changed are read again; those that are gone are deleted.
+        """Read files and folders. Changed files are read again; passages of missing files are deleted.
 
-        Other settings than the last time are a change of the files.
+        If the settings differ from the last reading, the files count as changed.
         """
         known = self._index.sources()
         inputs = inputs_of(paths, self._decoding, self._columns, known, self._reader.findings)
@@ -101,14 +101,14 @@ class IndexBuilder:
         return f"{self._index.snapshot.num_live:,} passages, {megabytes(self._index.num_bytes())}"
 
     def _read_file(self, source: NamedInput, before: Source | None, part: _Part) -> Iterator[int]:
-        """Read a file to its end; yields the bytes of text that were read."""
+        """Read a file to its end; yields the number of bytes of each new document."""
         state = source.state()
         done = before.documents if before is not None and state.is_of(before) else 0
         if before is not None and not done:
             part.replaced.append(source.name)
         number = 0
         for number, document in enumerate(self._reader.documents(source), start=1):
-            found = self._cutter.passages(document)  # also of what is kept, so that equal texts are known
+            found = self._cutter.passages(document)  # also of documents in the index, so that equal texts are known
             if number <= done:
                 continue
             part.passages += found
@@ -119,7 +119,7 @@ class IndexBuilder:
         part.read[source.name] = replace(state, documents=number)
 
     def _keep(self, part: _Part) -> None:
-        """Encode a part and put it into the index; the part is empty then."""
+        """Encode a part, write it into the index, and empty it."""
         if not (part.passages or part.read or part.replaced):
             return
         vectors = self._model.encode([passage.text for passage in part.passages])
@@ -137,13 +137,13 @@ def _is_done(known: Source | None, source: NamedInput) -> bool:
 
 
 def _moved(inputs: Sequence[NamedInput], known: Mapping[str, Source]) -> dict[str, Source | None]:
-    """The files that were read where they are no more, with their new paths."""
+    """Files of the index whose path has changed, by name, with their new paths."""
     found = {one.name: replace(known[one.name], path=one.state().path) for one in inputs if one.name in known}
     return {name: source for name, source in found.items() if source.path != known[name].path}
 
 
 def _gone(paths: Sequence[Path], inputs: Sequence[NamedInput], known: dict[str, Source]) -> list[str]:
-    """The names of files that were read from these folders and are not there any more."""
+    """Names of files that were read from these folders earlier and are missing now."""
     names, folders = {source.name for source in inputs}, [path.resolve() for path in paths if path.is_dir()]
     return [
         name
@@ -153,7 +153,7 @@ def _gone(paths: Sequence[Path], inputs: Sequence[NamedInput], known: dict[str, 
 
 
 def _notes(reader: DocumentReader) -> list[str]:
-    """What is not in the index, and what is unusual about the files."""
+    """Lines about texts that are left out, and about what is unusual in the files."""
     findings = reader.findings
     left_out = [f"left out: {line}" for line in (*findings.left_out[:3], *findings.problems[:3])]
     if (more := len(findings.left_out) + findings.counts["bad rows"] - len(left_out)) > 0:
@@ -163,6 +163,6 @@ def _notes(reader: DocumentReader) -> list[str]:
 
 
 def print_notes(lines: Sequence[str]) -> None:
-    """On standard error, one line each."""
+    """Print each note on one line of standard error."""
     for line in lines:
         print(printable(line), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""A model and an index together: queries and texts become vectors, which the index ranks and keeps."""
+"""Searches and changes an index with its model, which encodes queries and new texts."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _LANGUAGE = "en"
 
 @dataclass(frozen=True)
 class NewText:
-    """A text to add; it replaces what has its id. Without an id it gets one."""
+    """A text to add. It replaces the passages with its id; if `id` is None, it gets a new id."""
 
     text: str
     id: str | None = None
@@ -31,7 +31,7 @@ class NewText:
 
 
 def index_model(model: TrainedModel) -> IndexModel:
-    """What an index keeps of a model. ValueError if it makes no vectors."""
+    """The description of a model that its index keeps. ValueError if the model makes no vectors."""
     opened = model.opened
     if not opened.can_encode():
         raise ValueError(f"{opened.path} makes no vectors of texts; name a checkpoint, or an export of an encoder")
@@ -44,7 +44,7 @@ def index_model(model: TrainedModel) -> IndexModel:
 
 
 def token_counts(tokenizer: TextTokenizer) -> TokenCounts:
-    """A function that counts the tokens of texts."""
+    """Return a function that counts the tokens of texts."""
 
     def count(texts: Sequence[str]) -> list[int]:
         return np.diff(tokenizer.encode_texts(list(texts))[1]).tolist()
@@ -53,17 +53,17 @@ def token_counts(tokenizer: TextTokenizer) -> TokenCounts:
 
 
 def room_of(model: TrainedModel) -> int:
-    """The tokens of a passage that a model reads, without its prefix and the tokens that it adds."""
+    """Most tokens of a passage that the model reads, without the prefix and the special tokens."""
     form = model.opened.usage.vectors
     prefix = token_counts(model.tokenizer)([form.passage_prefix])[0] if form and form.passage_prefix else 0
     return max(8, model.max_seq_length - 2 - prefix)
 
 
 class Searcher:
-    """Searches an index and changes it.
+    """Searches an index, adds texts to it and deletes passages.
 
     Args:
-        reranker: sorts the first hits of a query anew.
+        reranker: changes the order of the first hits of a query; None: the order stays.
 
     Raises:
         ValueError: the index was made by another model.
@@ -79,7 +79,7 @@ class Searcher:
         self._count, self._room = token_counts(model.tokenizer), room_of(model)
 
     def search(self, queries: Sequence[Query]) -> list[list[Hit]]:
-        """The passages that answer each query, best first. Scores are those before a reranker sorts them.
+        """Find the passages that answer each query, best first. A reranker changes the order, but not the scores.
 
         Raises:
             ValueError: a filter is wrong, or there is no reranker for a query that asks for it.
@@ -97,13 +97,13 @@ class Searcher:
         return [hits(snapshot, query.text, some, self._language) for query, some in zip(queries, ordered, strict=True)]
 
     def _refreshed(self) -> Snapshot:
-        """The passages as they are now. ValueError if the index was made anew by another model."""
+        """The present passages of the index. ValueError if another model has replaced the index."""
         snapshot = self.index.refresh()
         self.index.require_model(self._made_by)
         return snapshot
 
     def _depth(self, query: Query) -> int:
-        """How many hits of a query the reranker reads; 0: none."""
+        """The number of hits of a query that the reranker reads; 0: it is not used."""
         if self.reranker is None:
             if query.rerank:
                 raise ValueError(f"rerank={query.rerank} needs a reranker, and the model has none; omit rerank")
@@ -112,7 +112,7 @@ class Searcher:
         return min(depth, int(query.rerank)) if type(query.rerank) is int else depth * (query.rerank is not False)
 
     def _reranked(self, snapshot: Snapshot, query: Query, found: list[Rank], depth: int) -> list[Rank]:
-        """The ranks of a query, of which the first `depth` are sorted anew."""
+        """Let the reranker sort the first `depth` ranks of a query; the others keep their places."""
         first = found[:depth]
         if self.reranker is None or not first:
             return found
@@ -121,12 +121,12 @@ class Searcher:
         return [*(first[place] for place in places.tolist()), *found[depth:]]
 
     def add(self, texts: Sequence[NewText]) -> tuple[list[str], int]:
-        """Add texts; they are on the disk when this returns. Long texts become several passages with one id.
+        """Add texts and write them to the disk. A long text becomes several passages with one id.
 
         Returns:
             the ids of the texts, and how many passages with these ids were replaced.
         Raises:
-            ValueError: two texts have one id, or the index was made anew by another model.
+            ValueError: two texts have one id, or another model has replaced the index.
         """
         self._refreshed()
         ids = [text.id if text.id is not None else f"added-{uuid4().hex}" for text in texts]
@@ -141,5 +141,5 @@ class Searcher:
         return ids, self.index.apply(Change(added, vectors))
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Delete what has one of the ids; returns the number of passages."""
+        """Delete the passages that have one of the ids; returns their number."""
         return self.index.apply(Change(ids=ids))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # it takes a second to load, and numpy a tenth
 
 
 class DocumentSettings(Settings):
-    """Where the texts of files are, and how they are read."""
+    """Settings of how documents are read from files: columns of tables, encoding, language."""
 
     text_column: str | None = Field(
         None, description="column of the text in a table (default: a usual name, otherwise the longest text)"
@@ -39,7 +39,7 @@ class DocumentSettings(Settings):
 
 
 class QuestionSettings(Settings):
-    """A query, and the deletion of passages."""
+    """Settings of a search and of a deletion of passages."""
 
     query: str | None = Field(None, description="print the passages that answer this text")
     ranking: Literal["hybrid", "vectors", "words"] = Field(
@@ -53,7 +53,7 @@ class QuestionSettings(Settings):
 
 
 class IndexRequest(QuestionSettings, DocumentSettings, ModelSettings, SettingsWithRules):
-    """All settings of the command, checked."""
+    """All settings of `python -m bert.indexing`, checked."""
 
     files: Annotated[
         tuple[Path, ...], Flag(is_positional=True, placeholder="FILE", default_text="none: use the index as it is")
@@ -63,17 +63,17 @@ class IndexRequest(QuestionSettings, DocumentSettings, ModelSettings, SettingsWi
     batch_size: int = Field(32, ge=1, description="sequences that run at a time")
 
     def decoding(self, model: "TrainedModel") -> Decoding:
-        """How the files are decoded; where no flag says it, as in the training."""
+        """How files are decoded: by the flags, otherwise as in the training of the model."""
         return Decoding.of(self, model.opened.usage)
 
     def table_columns(self) -> "TableColumns":
-        """The columns of tables."""
+        """The names of the table columns that the flags give."""
         from bert.search.documents import TableColumns  # not for --help
 
         return TableColumns(self.text_column, self.id_column, self._kept_columns())
 
     def _kept_columns(self) -> tuple[str, ...] | None:
-        """The columns to filter by; None: all."""
+        """The names of the columns to filter by; None: all columns."""
         if self.columns is None:
             return None
         return tuple(name.strip() for name in self.columns.split(",") if name.strip())

@@ -1,4 +1,4 @@
-"""Use of trained models: export, prediction through Paddle Inference, question answering.
+"""Uses trained models: loading, prediction, vectors, search in a file, and export.
 
 Nothing here trains. Weights are read through `bert.conversion`.
 """

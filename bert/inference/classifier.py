@@ -1,4 +1,4 @@
-"""Models that classify texts, or rate them with a number."""
+"""The model that classifies texts, rates them with a number, or scores passages for a query."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from bert.labels.decision import Decision
 
 
 class Classifier(TrainedModel):
-    """The class of a text or a pair of texts, or its labels, with all probabilities; of a regression, the number."""
+    """Predicts the class or the labels of a text or a pair of texts, with all probabilities; a regression a number."""
 
     task = "sequence-classification"
     keys = (*PAIR_KEYS, *SINGLE_KEYS)
@@ -44,7 +44,7 @@ class Classifier(TrainedModel):
         return results
 
     def logits(self, requests: Sequence[Request]) -> np.ndarray:
-        """The logits, float32 [n, classes]. A regression gives numbers [n, 1]."""
+        """Compute logits, float32 [n, classes]; a regression gives numbers, [n, 1]."""
         logits = np.zeros((len(requests), len(self.labels)), "float32")
         for size in {len(texts) for texts in requests}:
             rows = [row for row, texts in enumerate(requests) if len(texts) == size]
@@ -54,7 +54,7 @@ class Classifier(TrainedModel):
         return logits
 
     def rank_scores(self, query: str, passages: Sequence[str]) -> np.ndarray:
-        """Score passages by a reranker, float32 [n]. Scores are logits: the highest is of the best answer to the query.
+        """Score passages for a query by a reranker, float32 [n]: logits, where a higher one is a better answer.
 
         Raises:
             ValueError: the model does not have one output for two texts, or a text cannot be read.

@@ -1,6 +1,6 @@
-"""What a pre-trained model can do now: it fills masked words of a text's sentences and finds the nearest sentences.
+"""Shows what a pre-trained model can do with a text: it fills masked words and finds the nearest sentences.
 
-Where no spaces separate words (Chinese, Japanese), characters are masked instead.
+In Chinese and Japanese, where no spaces separate words, characters are masked instead.
 """
 
 import re
@@ -21,9 +21,9 @@ _PUNCTUATION = re.escape(string.punctuation + "،؛؟۔।॥։。")
 # A Chinese character, which is a token wherever it stands, or a word of four letters and more.
 _WORD = re.compile(rf"[\u3400-\u9fff]|(?<!\S)[^\W\d_][^\s\d{_PUNCTUATION}]{{3,}}(?=[\s{_PUNCTUATION}]|$)")
 _ENDS = ".!?…。！？｡؟۔।॥։።"
-_TOKENS = range(8, 61)  # of a sentence
-_SENTENCES = 400  # compared with each other
-_TEXT_BYTES = 1 << 20  # read of the text
+_TOKENS = range(8, 61)  # numbers of tokens that a sentence may have
+_SENTENCES = 400  # most sentences that are compared with each other
+_TEXT_BYTES = 1 << 20  # bytes of the text that are read
 _FREQUENT = 100  # the most frequent words are not content words
 _ALIKE = 0.5  # share of common words above which two sentences are copies rather than neighbours
 _SHOWN = 3
@@ -32,8 +32,8 @@ _SHOWN = 3
 def demonstrate(model: TrainedModel, path: Path) -> list[str]:
     """Lines for the terminal: three sentences with a masked content word and its fills, and the three nearest pairs.
 
-    The sentences and words are a function of the text (by hash), not of how well the model does. A model without a
-    masked-LM head only has pairs.
+    Sentences and words are chosen by hashes of the text, so the quality of the model has no influence. A model without
+    a masked-LM head shows pairs only.
 
     Args:
         path: a file of plain text, or a folder with *.txt files below it. Files in a folder `source/LANGUAGE` have one
@@ -59,7 +59,8 @@ def demonstrate(model: TrainedModel, path: Path) -> list[str]:
 def _sentences(model: TrainedModel, path: Path) -> list[str]:
     """Up to 400 different sentences from the first megabyte of a text, in the order of their hashes.
 
-    Those that begin and end as sentences do; any, if there are none: some scripts have no capitals.
+    Only sentences that begin with a capital and end with a stop are taken, unless there are none: some scripts have no
+    capitals.
     """
     files = sorted(file for file in path.rglob("*.txt") if file.is_file()) if path.is_dir() else [path]
     if not path.exists() or not files:
@@ -72,7 +73,7 @@ def _sentences(model: TrainedModel, path: Path) -> list[str]:
 
 
 def _texts(files: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    """The documents of source text, otherwise the paragraphs; each with its language."""
+    """Yield (text, language): the documents of source files (`source/LANGUAGE`), or the paragraphs of other files."""
     left = _TEXT_BYTES
     for file in files:
         with open(file, "rb") as opened:
@@ -88,7 +89,7 @@ def _words_of(sentence: str) -> list[str]:
 
 
 def _masked_words(model: TrainedModel, sentences: Sequence[str]) -> Iterator[tuple[str, re.Match[str]]]:
-    """Sentences with a content word that is one known token, so that one mask stands for it."""
+    """Yield (sentence, content word to mask); the word is one known token, so that one mask replaces it."""
     frequency = Counter(word for sentence in sentences for word in _words_of(sentence))
     frequent = {word for word, _ in frequency.most_common(min(_FREQUENT, len(frequency) // 4))}
     unknown = model.vocabulary.id_of("[UNK]")
@@ -102,7 +103,7 @@ def _masked_words(model: TrainedModel, sentences: Sequence[str]) -> Iterator[tup
 
 
 def _nearest_pairs(model: TrainedModel, sentences: Sequence[str]) -> list[tuple[str, str, float]]:
-    """The pairs with the most similar vectors, each sentence once; pairs that share most words are left out."""
+    """The sentence pairs with the most similar vectors; no sentence is used twice, and near-copies are left out."""
     if len(sentences) < 2:
         return []
     vectors = model.encode(sentences)

@@ -1,4 +1,4 @@
-"""The request of an export, and its inputs and outputs, which serving.json describes."""
+"""Settings of an export, names of its files, and names of its inputs and outputs, as serving.json has them."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,29 +18,29 @@ if TYPE_CHECKING:  # not for --help
     import numpy as np
 
 DESCRIPTION_FILE = "serving.json"
-PREFIX = "model"  # of Paddle Inference's model.pdmodel, the program, and model.pdiparams, the weights
+PREFIX = "model"  # Paddle Inference reads model.pdmodel, the program, and model.pdiparams, the weights
 ONNX_FILE = "model.onnx"
 OPENVINO_FILE = "openvino_model.xml"  # as optimum names it; the weights are in the .bin beside it
 CALIBRATION_FILE = "calibration.npz"  # from which Paddle Inference finds the scales of INT8 when it loads a model
-Arrays = Mapping[str, "np.ndarray"]  # of a network's inputs or outputs
+Arrays = Mapping[str, "np.ndarray"]  # a network's inputs or outputs, by name
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")  # int64 [batch, s]
 VECTORS = "sentence_embedding"  # the output of a model of vectors, as optimum names it
 NO_TOKEN_TYPES = tuple(name for name in INPUTS if name != "token_type_ids")  # of a ModernBERT or a RoBERTa
 
 
-PRECISIONS = {  # of the formats that are served
+PRECISIONS = {  # precisions that each format can have
     "paddle-inference": ("float32", "fp16", "bfloat16", "int8"),
     "onnx": ("float32", "fp16", "int8"),
     "openvino": ("float32", "bfloat16", "int8"),
     "triton": ("float32", "fp16", "int8"),
 }
-# Relative errors that are accepted by default. Measured on fine-tuned MiniLM models and random ones: 1e-6, 1e-3, 0.02
-# and 0.03 to 0.17.
+# Default limits of the relative error. Measured on fine-tuned and random MiniLM models: 1e-6, 1e-3, 0.02 and 0.03 to
+# 0.17.
 TOLERANCES = {"float32": 1e-4, "fp16": 0.02, "bfloat16": 0.1, "int8": 0.3}
 
 
 class ExportRequest(ConversionRequest, SettingsWithRules):
-    """An export to do, from the flags of run_export.py."""
+    """All settings of an export, from the flags of run_export.py."""
 
     source: Annotated[str, Flag(name="--model", hidden_aliases=("--checkpoint",), placeholder="DIR_OR_FILE")] = Field(
         description="a checkpoint of any format that run_convert.py reads; for a folder of steps, its newest"
@@ -97,7 +97,7 @@ def missing_package(user: str, package: str, extra: str, purpose: str = "") -> s
 
 
 def outputs_of(task: str, with_pooler: bool, vectors: VectorForm | None = None) -> dict[str, tuple[str, ...]]:
-    """Outputs of an exported model of a task, by name; of an encoder that was trained for vectors, these alone."""
+    """Names and dimensions of an export's outputs; an encoder that was trained for vectors has its vectors alone."""
     if vectors and task == "encoder":
         return {VECTORS: ("hidden",)}
     if not HEADS[task].is_exported:

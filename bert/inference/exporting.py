@@ -1,4 +1,4 @@
-"""Exports a BERT for serving: Paddle Inference, ONNX or OpenVINO, or a checkpoint of Hugging Face or PaddleNLP."""
+"""Exports a model for serving: to Paddle Inference, ONNX, Triton or OpenVINO, or to Hugging Face or PaddleNLP."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def export(request: ExportRequest) -> dict[str, Any]:
-    """Write what `request.to_format` needs, with the tokenizer and serving.json; returns the report."""
+    """Write the files of `request.to_format`, the tokenizer and serving.json; returns the report."""
     if request.to_format in MODEL_FORMATS:
         return converting.convert(request)
     if request.to_format != "paddle-inference":
@@ -106,7 +106,7 @@ def _write(folder: Path, model: Model, request: ExportRequest) -> None:
 
 
 def _run_everywhere(network: "Network", task: str, feed: Arrays) -> Arrays:
-    """The masked-LM logits of every token, [b, s, vocabulary], as an export gives them; 0 at padding."""
+    """Compute masked-LM logits of every token as an export does: [b, s, vocabulary], 0 at padding."""
     places = np.flatnonzero(feed["attention_mask"])
     found = network.run(task, {**feed, "masked_lm_positions": places})
     logits = np.zeros((feed["attention_mask"].size, network.config.vocab_size), "float32")
@@ -121,11 +121,12 @@ def _check_outputs(
     network: Callable[[str, Arrays], Arrays],
     exported: Callable[[Arrays], Arrays],
 ) -> dict[str, Any]:
-    """The differences between an exported model and our network in float32, for serving.json.
+    """Compare an exported model with our network in float32; returns the differences for serving.json.
 
     Returns:
-        relative_error: root mean square of the differences over that of the outputs, of the worst output.
-        max_difference: the largest difference of two numbers.
+        relative_error: root mean square of the differences, divided by the root mean square of the outputs; of the
+            output where it is largest.
+        max_difference: the largest absolute difference.
         same_decision: the share of texts (tokens, for a tagger) with the same class, or the same most likely start and
             end of an answer; None for vectors and numbers."""
     batches = [(network(model.task, feed), exported(feed), feed["attention_mask"] > 0) for feed in sample.batches()]

@@ -1,4 +1,4 @@
-"""Checks --fused-qkv: the order of the columns in fused attention shows in the loss of the checkpoint's own head."""
+"""Checks --fused-qkv: only the right order of columns in fused attention gives the checkpoint a low masked-LM loss."""
 
 import numpy as np
 from scipy.special import logsumexp
@@ -12,12 +12,12 @@ from bert.labels.features import sentence_features
 from bert.tokenization.library import text_tokenizer
 from data.examples.sample_questions import read_source
 
-_TEXTS, _LONGEST, _MASKED_EVERY = 16, 64, 7  # paragraphs of this project, their tokens, and which of them are masked
-MARGIN = 0.1  # nats that a wrong order costs at least, of a model that was trained
+_TEXTS, _LONGEST, _MASKED_EVERY = 16, 64, 7  # paragraphs, most tokens of each, one token in 7 is masked
+MARGIN = 0.1  # nats that a wrong order costs a trained model at least
 
 
 def check_fused_qkv(source: ModelSource) -> str:
-    """A line that says what was found, of a checkpoint whose attention is fused; "" for another.
+    """A line with the losses of both orders if the checkpoint's attention is fused; "" for another checkpoint.
 
     Raises:
         ConversionError: the losses say that the columns lie in another order than `source.fused_qkv`.
@@ -44,7 +44,7 @@ def check_fused_qkv(source: ModelSource) -> str:
 
 
 def masked_lm_loss(model: Model) -> float:
-    """The mean loss of masked tokens, in nats."""
+    """The mean masked-LM loss on paragraphs of this project, in nats."""
     assert model.tokens is not None
     vocabulary, texts = model.tokens.vocabulary, [paragraph["context"] for paragraph in read_source()[:_TEXTS]]
     longest = min(_LONGEST, model.config.max_position_embeddings)

@@ -1,13 +1,13 @@
-"""Checks of the texts and numbers that the Python functions are given; each refusal has value, rule and remedy."""
+"""Checks texts and numbers that Python functions get; each error has the value, the rule and the remedy."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-_LONGEST = 80  # characters of a value that an error repeats
+_LONGEST = 80  # most characters of a value in an error
 
 
 def list_of_texts(texts: Any) -> list[Any]:
-    """The texts or pairs of texts as a list; ValueError for what is none, such as one text, a table or None."""
+    """Convert an iterable of texts to a list. ValueError for one text, a table, None or another type."""
     if hasattr(texts, "columns") and hasattr(texts, "to_dict"):
         raise ValueError("texts is a table; pass one of its columns, such as texts=table['text']")
     if isinstance(texts, (str, bytes, Mapping)):
@@ -18,13 +18,13 @@ def list_of_texts(texts: Any) -> list[Any]:
 
 
 def refuse_nothing(texts: list[Any]) -> None:
-    """ValueError for an empty list, which has no results."""
+    """Raise ValueError for an empty list of texts."""
     if not texts:
         raise ValueError("texts=[] must have at least one text; skip the call where there is none")
 
 
 def checked_text(text: Any) -> str:
-    """A text as it is; ValueError if it is no text, blank, or not UTF-8."""
+    """Return a text unchanged. ValueError if it is not a string, is blank, or cannot be encoded in UTF-8."""
     if not isinstance(text, str):
         raise ValueError(f"{_shown(text)} must be text; replace what is missing, or leave it out")
     if not text.strip():
@@ -39,7 +39,7 @@ def checked_text(text: Any) -> str:
 
 
 def checked_texts(texts: list[Any]) -> list[str]:
-    """Texts as they are; the ValueError of one that is wrong says which."""
+    """Return texts unchanged. ValueError with the number of the first text that `checked_text` refuses."""
     checked: list[str] = []
     for text in texts:
         try:
@@ -56,7 +56,7 @@ def one_text(text: Any) -> str:
 
 
 def whole_number(name: str, value: Any) -> int:
-    """ValueError for what is no whole number of at least 1."""
+    """Return a number unchanged. ValueError unless it is a whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name}={_shown(value)} must be a whole number of at least 1; correct it")
     return value

@@ -1,4 +1,4 @@
-"""Models with the methods of their heads, and `load_model`, which opens any model.
+"""Model classes, one for each kind of head, and `load_model`, which opens any model.
 
 model = load_model("results/quickstart")
 model.fill_mask("Paris is the capital of [MASK].")
@@ -37,7 +37,7 @@ from bert.samples.sample_table import Slices
 
 
 class SentenceEncoder(TrainedModel):
-    """Sentence vectors: as the model was trained for, else means of the last hidden states (`pooling`, layers)."""
+    """Makes vectors of texts, as the model was trained, otherwise means of the last hidden states (see `pooling`)."""
 
     task = "encoder"
 
@@ -61,7 +61,7 @@ def vector_results(vectors: np.ndarray) -> list[Result]:
 
 
 class MaskFiller(TrainedModel):
-    """The most likely tokens at each [MASK] of a text."""
+    """Predicts the most likely tokens at each [MASK] of a text."""
 
     task = "masked-lm"
 
@@ -71,7 +71,7 @@ class MaskFiller(TrainedModel):
         self._mask_id = self.vocabulary.id_of(MASK)
 
     def request(self, raw: RawRequest) -> Request:
-        """Check a request. The mask may have the vocabulary's own name."""
+        """Check a request. The mask may also have its name in the vocabulary, such as <mask>."""
         texts, named = texts_of(raw, self.text_keys()), self.vocabulary.name_of(MASK)
         return super().request([text.replace(named, MASK) if isinstance(text, str) else text for text in texts])
 
@@ -115,7 +115,7 @@ class MaskFiller(TrainedModel):
         return masks
 
     def _window(self, text: str) -> list[int]:
-        """The tokens of a text. A text that is too long is cut to the tokens around its masks."""
+        """Tokenise a text; a text that is too long is cut to the tokens around its masks."""
         ids = self.tokenizer.encode_masked(text)
         room = self.max_seq_length - 2
         if len(ids) <= room:
@@ -127,7 +127,7 @@ class MaskFiller(TrainedModel):
         return ids[start : start + room]
 
     def _fill_masks(self, text: str, tokens: Sequence[str]) -> str:
-        """The text with its masks replaced; a word piece (##ing) is joined to the word before it."""
+        """Replace the masks of a text by tokens; a word piece (##ing) is joined to the word before it."""
         for token in tokens:
             before, after = text.split(MASK, 1)
             text = self.vocabulary.insert(before, token) + after
@@ -138,15 +138,15 @@ class MaskFiller(TrainedModel):
 class AnsweredQuestion:
     """The model's answer to one question."""
 
-    text: str  # as in the paragraph; "" for no answer
-    score: float  # probability among the n best
+    text: str  # words of the paragraph; "" for no answer
+    score: float  # probability among the n best answers
     start: int  # first character in the paragraph; 0 for no answer
     end: int  # after the last character; 0 for no answer
-    n_best: tuple[AnswerCandidate, ...]  # best first
-    null_odds: float | None = None  # score of no answer minus that of the best; None for a model that always answers
+    n_best: tuple[AnswerCandidate, ...]  # the n best answers, best first
+    null_odds: float | None = None  # score of no answer minus the best answer's score; None if a model always answers
 
     def to_result(self, top_k: int) -> Result:
-        """For JSON: the answer, the best `top_k` answers, and the probability that there is none."""
+        """Convert to JSON values: the answer, the best `top_k` answers, and the probability that there is none."""
         listed = [candidate for candidate in self.n_best if candidate.text][:top_k]
         result = {
             "answer": self.text,
@@ -164,14 +164,14 @@ def _place(probability: float, start: int, end: int) -> Result:
 
 
 class QuestionAnswerer(TrainedModel):
-    """A model fine-tuned on questions. Several can be used at the same time."""
+    """Answers questions about paragraphs. Several models can be used at the same time."""
 
     task = "question-answering"
     keys = QUESTION_KEYS
     splits_tabs = True
     num_texts = (2,)
     repeated = ("question",)
-    hidden = "context"  # it is not repeated in every answer
+    hidden = "context"  # the paragraph is not repeated in every answer
 
     def __init__(self, opened: OpenedModel, *, reader: ReaderSettings | None = None, **settings: Any) -> None:
         super().__init__(opened, **settings)
@@ -198,7 +198,7 @@ class QuestionAnswerer(TrainedModel):
         return columns | ({"no_answer_probability": float} if self.reader.version_2_with_negative else {})
 
     def answer(self, question: str, paragraph: str) -> AnsweredQuestion:
-        """The answer to one question about a paragraph of any length."""
+        """Answer one question about a paragraph of any length."""
         return self._answer([self.request((question, paragraph))])[0]
 
     def _answer(self, requests: Sequence[Request]) -> list[AnsweredQuestion]:
@@ -222,7 +222,7 @@ class QuestionAnswerer(TrainedModel):
 
 
 class Tagger(TrainedModel):
-    """The entities of a text, with their places in it."""
+    """Finds the entities of a text, with their places in the text."""
 
     task = "token-classification"
 
@@ -257,7 +257,7 @@ class Tagger(TrainedModel):
         return split_words(text, opened.usage.word_rules, opened.tokens.normalization.word_segmenter)
 
     def _of_words(self, words: list[str], offsets: np.ndarray) -> np.ndarray:
-        """The probabilities of all classes of every word, float64 [words, classes]."""
+        """Compute the probability of each class for each word, float64 [words, classes]."""
         numbers = np.arange(len(offsets) - 1, dtype=np.int64)
         text = TaggedText([], np.zeros(0, np.int64), words, offsets, numbers, None, "iob2")
         table, _ = token_features(self.tokenizer, text, self.max_seq_length)
@@ -291,13 +291,13 @@ def load_model(
     pooling: str | None = None,
     **settings: Any,
 ) -> TrainedModel:
-    """A model with the methods of its head: predict, encode, fill_mask or answer.
+    """Load a model, with the methods of its head: predict, encode, fill_mask, answer or rank_scores.
 
     Args:
         source: a checkpoint, the output folder of a run, an export, a kept baseline, another library's model or a
             published name.
-        task: one of PREDICTIONS; None: that of the model's head. "encoder" makes vectors with any checkpoint.
-        pooling: of vectors, as of `TrainedModel`; None: as the model was trained for them, else mean.
+        task: one of PREDICTIONS; None: the task of the model's head. "encoder" makes vectors with any checkpoint.
+        pooling: how token states become a vector, see `TrainedModel`; None: as in the training, otherwise mean.
     """
     _refuse_unknown(source, task, settings)
     refuse_address(source)
@@ -310,7 +310,7 @@ def load_model(
 
 
 def _refuse_unknown(source: Any, task: Any, settings: Mapping[str, Any]) -> None:
-    """ValueError for a source, a task or the name of a setting that there is not."""
+    """Raise ValueError if the source has a wrong type, or if the task or the name of a setting is unknown."""
     if not isinstance(source, (str, Path)):
         raise ValueError(f"model={source!r} must be a folder or the name of a published model; pass text or a Path")
     if task is not None and task not in PREDICTIONS:
@@ -328,7 +328,7 @@ _NAMES_OF_LOADING = ("max_seq_length", "batch_size", "top_k")
 
 
 def load_from_settings(settings: ModelSettings, batch_size: int = 32, **others: Any) -> TrainedModel:
-    """The model of a command line, with Paddle's threads as it says."""
+    """Load the model that a command line names, with the requested number of CPU threads."""
     own = settings.model_dump(include=set(ModelSettings.model_fields))
     threads = use_cores(own.pop("cpu_threads"), False, 0, 1)
     return load_model(own.pop("model"), batch_size=batch_size, cpu_threads=threads, **own, **others)

@@ -1,4 +1,4 @@
-"""Kept baselines (`run_classify.sh --keep-baseline`) as models: used as any other classifier, without a network."""
+"""Loads a kept baseline (`run_classify.sh --keep-baseline`), a linear model that is used like any other classifier."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,11 +21,11 @@ from bert.reporting.metric_titles import BASELINE_TITLES
 from bert.tokenization.normalization import Normalization
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 
-_CHARACTERS_OF_A_TOKEN = 4  # by which the server estimates how long a text is
+_CHARACTERS_OF_A_TOKEN = 4  # with which the server estimates the length of a text
 
 
 class LinearClassifier(Classifier):
-    """Predicts the class, the labels or the number of a text by its words or characters."""
+    """Predicts the class, the labels or the number of a text from its words or characters."""
 
     def __init__(self, opened: OpenedModel, model: LinearTextModel, batch_size: int) -> None:
         super().__init__(opened, batch_size=batch_size)
@@ -44,14 +44,14 @@ class LinearClassifier(Classifier):
 
 
 def is_linear(source: str | Path) -> bool:
-    """Whether a source is the folder of a kept baseline."""
+    """Whether the source is the folder of a kept baseline."""
     return (Path(source).expanduser() / LINEAR_MODEL_FILE).is_file()
 
 
 def load_linear(
     source: str | Path, task: str | None, max_seq_length: int | None = None, batch_size: int = 32
 ) -> LinearClassifier:
-    """A kept baseline as a model. Raises ConversionError for another task, or for damaged files."""
+    """Load a kept baseline as a model. Raises ConversionError for another task, or for damaged files."""
     folder = Path(source).expanduser()
     if task not in (None, Classifier.task):
         raise ConversionError(

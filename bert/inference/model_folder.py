@@ -27,7 +27,7 @@ from bert.runtime.paddle_api import chosen_device
 
 logger = logging.getLogger(__name__)
 
-Forward = Callable[[str, Arrays], Arrays]  # a network and its weights, as `Network.run`
+Forward = Callable[[str, Arrays], Arrays]  # runs a network, as `Network.run` does
 
 
 @dataclass(frozen=True)
@@ -39,24 +39,24 @@ class OpenedModel:
     forward: Forward
     tokens: Tokens
     usage: Usage
-    labels: tuple[str, ...] | None  # the classifier's classes
+    labels: tuple[str, ...] | None  # the classes of a classifier or tagger
     most_positions: int  # the longest sequence that the network can read, in tokens
-    hidden_size: int  # of its sentence vectors; 0 for an export without them
-    checksums: Callable[[], list[str]]  # of the weights
-    has_encoder: bool = True  # a checkpoint; an export has the outputs of one task, a kept baseline no network
-    noun: str = ""  # what it is; "": its head
+    hidden_size: int  # dimensions of its sentence vectors; 0 for an export without vectors
+    checksums: Callable[[], list[str]]  # computes checksums of the weights
+    has_encoder: bool = True  # True for a checkpoint; an export has the outputs of one task, a kept baseline no network
+    noun: str = ""  # description of the model for users; "": the description of its head
 
     def can_encode(self) -> bool:
         return self.task == "encoder" or self.has_encoder
 
     def fingerprint(self) -> str:
-        """A checksum of the weights, the vocabulary, and the files of JSON beside them: labels, thresholds, lengths."""
+        """A checksum of the weights, the vocabulary and the JSON files beside them: labels, thresholds, lengths."""
         lasting = [path for path in sorted(self.path.glob("*.json")) if not path.name.endswith(".partial.json")]
         files = [f"{path.name} {checksum_of_file(path)}" for path in lasting if path.is_file()]
         return checksum_of("\n".join([*self.checksums(), *files, *self.tokens.vocabulary.tokens]).encode())
 
     def describe(self) -> str:
-        """One line: what it is, and where its weights are."""
+        """Describe the model in one line: the folder, the kind of head, the classes and the normalisation."""
         classes = f" ({', '.join(self.labels[:5])}{' ...' if len(self.labels) > 5 else ''})" if self.labels else ""
         reading = "" if self.noun else f", {self.tokens.normalization}"
         return f"{shown(self.path)}: {self.noun or HEADS[self.task].noun}{classes}{reading}"
@@ -81,9 +81,9 @@ def open_model(
         source: a checkpoint, the output folder of a run (its best or newest weights), an export for Paddle Inference or
             ONNX, a model of Hugging Face or PaddleNLP or its published name.
         device: auto, cpu or gpu; for an export also tensorrt.
-        task: one of PREDICTIONS; None: that of the model's head. Every checkpoint has an encoder.
-        layers: whose states the encoder gives, one after the other: 0 for the embeddings, 1 for the first layer, -1 for
-            the last; none: the last.
+        task: one of PREDICTIONS; None: the task of the model's head. Every checkpoint has an encoder.
+        layers: layers whose states the encoder concatenates: 0 for the embeddings, 1 for the first layer, -1 for the
+            last; empty: the last layer.
         pooling: the pooling that the caller wants; None: the pooling with which the encoder was trained, if any.
     """
     path = locating.resolve(str(source))
@@ -157,7 +157,7 @@ def _tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, strip
 
 
 def _at_masks(run: Callable[[Arrays], Arrays], feed: Arrays) -> Arrays:
-    """Logits at masked_lm_positions alone, [n, vocabulary], as a checkpoint gives them; an export has all tokens."""
+    """Run an export and pick the logits at masked_lm_positions, [n, vocabulary], which a checkpoint gives directly."""
     logits = run(feed)["masked_lm_logits"]
     return {"masked_lm_logits": logits.reshape(-1, logits.shape[-1])[feed["masked_lm_positions"]]}
 

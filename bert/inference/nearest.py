@@ -1,7 +1,7 @@
-"""The nearest texts of a file, by exact search: by vectors, by words (BM25), or by the hybrid ranking of both.
+"""Finds the nearest texts of a file by exact search: by vectors, by words (BM25), or by the hybrid ranking of both.
 
-On two cores a query takes 0.1 s among a million vectors of 128 numbers, memory-mapped, and 0.2 s among those of 384, so
-that no index of approximate neighbours is needed.
+On two cores a query takes 0.1 s among a million memory-mapped vectors of 128 dimensions, and 0.2 s for 384 dimensions,
+so that no index of approximate neighbours is needed.
 """
 
 import sys
@@ -31,7 +31,7 @@ _Hit = tuple[int, dict[str, float]]  # the row of a text, and its figures by nam
 
 
 def ranking_of(model: TrainedModel, ranking: Ranking | None) -> Ranking:
-    """The ranking of a search; None: hybrid for a model that was trained for search, otherwise by vectors.
+    """Check a requested ranking. None becomes hybrid for a model that was trained for search, otherwise vectors.
 
     Raises:
         ValueError: there is no such ranking, or it is hybrid with vectors that were not trained for search.
@@ -48,9 +48,9 @@ def ranking_of(model: TrainedModel, ranking: Ranking | None) -> Ranking:
 
 
 def hybrid_weight(model: TrainedModel) -> float:
-    """The share of the vectors in the hybrid ranking: as the training fitted it, otherwise the usual one.
+    """The weight of the vectors in the hybrid ranking: fitted by the training, otherwise the usual weight.
 
-    Vectors that were not trained for search get none, as they find next to nothing (tests/research/search.md).
+    Vectors that were not trained for search have weight 0, as they find next to nothing (tests/research/search.md).
     """
     form = model.opened.usage.vectors
     if form is None:
@@ -59,18 +59,18 @@ def hybrid_weight(model: TrainedModel) -> float:
 
 
 class NearestSentences:
-    """Texts with their vectors; each different text once.
+    """Searches texts by their vectors or words; equal texts are found once.
 
     BERT's mean states share one large direction; without their mean, cosines tell sentences apart (Mu and Viswanath,
     2018). Vectors that were trained for search are compared as they are.
 
     Args:
-        texts: "" for one that cannot be found.
-        vectors: float32 [texts, width]; those of length 1 of a model that was trained for them can stay on the disk.
-            None: only BM25 ranks.
-        sizes: vectors and queries whose cosines are computed at a time.
-        ranking: as of `ranking_of`.
-        reranker: sorts the first hits again.
+        texts: the texts to search; "" marks a text that cannot be found.
+        vectors: float32 [texts, width]. They can stay on the disk if the model was trained to make vectors of length 1.
+            None: texts are ranked by words alone.
+        sizes: numbers of vectors and of queries whose cosines are computed at a time.
+        ranking: a result of `ranking_of`.
+        reranker: changes the order of the first hits.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class NearestSentences:
 
     @classmethod
     def of(cls, request: PredictRequest, model: TrainedModel, reranker: Reranker | None = None) -> "NearestSentences":
-        """What --in names: texts, or a .npy, whose .npy.json says how it was made and of what."""
+        """Open the file of --in: texts, or a .npy of vectors with a .npy.json that names its texts and settings."""
         path = request.in_
         assert path is not None
         ranking = ranking_of(model, request.ranking)
@@ -133,10 +133,10 @@ class NearestSentences:
         return cls(model, found, vectors, ranking=ranking, reranker=reranker)
 
     def run(self, requests: Sequence[Request], *, itself: bool = False, top_k: int | None = None) -> list[Result]:
-        """The `top_k` nearest for each text, best first (None: as of the model); the text itself only if `itself`.
+        """Find the `top_k` nearest texts of each query, best first; None: the model's `top_k`.
 
-        A result has the text, its `score` if words count, and its `similarity`, a cosine, if vectors count. Both are
-        of the ranking; a reranker changes the order alone.
+        A text that equals the query is found only if `itself`. A result has the text, its `score` if the ranking uses
+        words, and its `similarity`, a cosine, if the ranking uses vectors. A reranker changes the order alone.
         """
         results, top_k = list[Result](), top_k or self._model.top_k
         number = top_k if self._reranker is None else max(top_k, self._reranker.form.depth)
@@ -153,7 +153,7 @@ class NearestSentences:
         return results
 
     def _sorted_again(self, query: str, hits: list[_Hit]) -> list[_Hit]:
-        """The hits in the order of the reranker, if there is one and anything to sort."""
+        """Let the reranker sort the hits, if there is one."""
         if self._reranker is None or not hits:
             return hits
         scores = np.array([figures.get("score", figures.get("similarity")) for _, figures in hits], np.float32)
@@ -161,11 +161,11 @@ class NearestSentences:
         return [hits[place] for place in order.tolist()]
 
     def columns(self) -> dict[str, type]:
-        """As of `TrainedModel`."""
+        """The columns of the output, as in `TrainedModel`."""
         return {"nearest": str}
 
     def describe(self) -> str:
-        """How texts are ranked."""
+        """Describe the ranking in one phrase for the user."""
         again = f"; the first {self._reranker.form.depth} are sorted by a reranker" if self._reranker else ""
         if self._ranking != "hybrid":
             return f"ranked by {'vectors' if self._ranking == 'vectors' else 'BM25'}{again}"
@@ -175,7 +175,7 @@ class NearestSentences:
         return f"ranked by {self._weight:.0%} vectors and {1 - self._weight:.0%} BM25 ({source}){again}"
 
     def _by_vectors(self, queries: Sequence[str], number: int) -> Iterator[list[_Hit]]:
-        """The nearest texts to each query by their cosines; in blocks, so that vectors may stay on the disk."""
+        """Rank texts by cosine for each query, block by block, so that vectors can stay on the disk."""
         vectors = self._vectors_of(queries)
         rows, best = np.zeros((len(queries), number), np.int64), np.full((len(queries), number), -np.inf, "float32")
         for start in range(0, len(self._vectors), self._block):
@@ -191,14 +191,14 @@ class NearestSentences:
             yield [(row, {"similarity": value}) for row, value in zip(places, cosines, strict=True) if value > -np.inf]
 
     def _by_words(self, queries: Sequence[str], number: int) -> Iterator[list[_Hit]]:
-        """The texts that share the most telling words with each query."""
+        """Rank texts by BM25 for each query; texts that share no word with it are left out."""
         for query in queries:
             scores = self._words.scores(query)
             rows = best_rows(np.where(self._usable & (scores > 0), scores, -np.inf), number)
             yield [(row, {"score": float(scores[row])}) for row in rows]
 
     def _hybrid(self, queries: Sequence[str], number: int) -> Iterator[list[_Hit]]:
-        """The texts with the highest weighted sums of both scores."""
+        """Rank texts for each query by the weighted sum of standardised cosines and BM25 scores."""
         vectors, cosines = self._vectors_of(queries), np.empty(len(self._texts), np.float32)
         for query, vector in zip(queries, vectors, strict=True):
             for start in range(0, len(self._vectors), self._block):

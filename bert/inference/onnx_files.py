@@ -1,7 +1,7 @@
-"""Writes a model as an ONNX file in a precision, with ONNX Runtime's tools; also the file that Triton serves.
+"""Writes a model as an ONNX file in float32, fp16 or int8 with ONNX Runtime's tools, also for Triton.
 
-INT8 quantises the weights of the linear layers, one scale for each column of a matrix. Dynamic: the
-scale of the inputs of a layer is found while it runs. Static: it is found beforehand, from a sample; this needs a
+INT8 quantises the weights of the linear layers, one scale for each column of a matrix. Dynamic quantisation finds the
+scale of a layer's inputs while the layer runs. Static quantisation finds it beforehand, from a sample; this needs a
 typical sample and loses more, since a few activations of BERT are much larger than the others.
 """
 
@@ -23,7 +23,7 @@ _HEADS = ("classifier", "qa_outputs")  # their few columns cost no time and deci
 
 
 def write_onnx_export(folder: Path, model: Model, request: ExportRequest, calibration: Sample | None) -> dict[str, Any]:
-    """Write an ONNX file in float32, fp16 or int8, and what Triton needs; returns what serving.json says of them."""
+    """Write the ONNX file, and the files that Triton needs; returns their entries in serving.json."""
     for_triton = request.to_format == "triton"
     name = f"{TRITON_VERSION}/{ONNX_FILE}" if for_triton else ONNX_FILE
     file, plain = folder / name, folder / f"float32-{ONNX_FILE}"
@@ -48,7 +48,7 @@ def write_onnx_export(folder: Path, model: Model, request: ExportRequest, calibr
 
 
 def _to_int8(source: Path, target: Path, request: ExportRequest, calibration: Sample | None) -> list[str]:
-    """Quantise the linear layers, and return the layers that stay in float32."""
+    """Quantise the linear layers of an ONNX file; returns the names of layers that stay in float32."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process

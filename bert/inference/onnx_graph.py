@@ -34,11 +34,11 @@ _LARGEST = 2_000_000_000  # bytes in one protocol buffer
 
 
 class _Graph:
-    """BERT on the real tokens of a batch of b sequences of s places. Every method returns the name of its result.
+    """Builds a BERT that computes on the T real tokens of b sequences of s places. Methods return names of results.
 
     Attributes:
-        real: int64 [T]: places of the real tokens among the b * s. The first place of a sequence always counts, so
-            that a row of padding alone has an output.
+        real: int64 [T]: places of the real tokens among all b * s places. The first place of a sequence always counts
+            as real, so that a row of padding alone has an output.
         places: int64 [s]: 0, 1, ..., s - 1.
         columns: int64 [T]: places of the real tokens in their sequences.
         token_of: int64 [b * s]: the token at a place; at padding, the last token before it.
@@ -72,7 +72,7 @@ class _Graph:
         return name
 
     def parameter(self, *names: str, name: str = "") -> str:
-        """One parameter, or several side by side."""
+        """Add a parameter, or several that are concatenated along the last axis."""
         self.constants[name or names[0]] = np.concatenate([self.parameters[part] for part in names], axis=-1)
         return name or names[0]
 
@@ -95,7 +95,7 @@ class _Graph:
         return self.node("Gather", x, self.index(index), axis=axis)
 
     def dense(self, x: str, *names: str) -> str:
-        """A linear layer, with a bias if it has one, or several of one input side by side."""
+        """Add a linear layer, or several layers with the same input as one product; with a bias if they have one."""
         joined = "_".join([names[0], *(name.rpartition(".")[2] for name in names[1:])])
         weight, *bias = (
             self.parameter(*(f"{name}.{part}" for name in names), name=f"{joined}.{part}")
@@ -121,11 +121,11 @@ class _Graph:
         return self.node("Mul", self.node("Mul", x, self.number(0.5)), self.node("Add", inner, self.number(1.0)))
 
     def real_tokens(self, name: str) -> str:
-        """The input of that name at the real tokens, int64 [T]."""
+        """Gather the values of an input at the real tokens, int64 [T]."""
         return self.node("Gather", self.node("Reshape", name, self.integers(-1)), self.real, axis=0)
 
     def embeddings(self) -> str:
-        """[T, hidden]."""
+        """Add the embeddings of the real tokens, [T, hidden]."""
         parts = {
             f"{kind}_embeddings": self.real_tokens(name)
             for kind, name in (("word", "input_ids"), ("token_type", "token_type_ids"))
@@ -142,23 +142,23 @@ class _Graph:
         return self.norm(total, "bert.embeddings.LayerNorm")
 
     def padded(self, x: str) -> str:
-        """[T, n] -> [b * s, n]."""
+        """Scatter token rows to all places, [T, n] -> [b * s, n]."""
         return self.node("Gather", x, self.token_of, axis=0)
 
     def at_places(self, x: str, *sizes: int) -> str:
-        """[T, n] -> [b, s, *sizes], whose product is n."""
+        """Scatter token rows to all places and reshape, [T, n] -> [b, s, *sizes]; the product of `sizes` is n."""
         return self.node("Reshape", self.padded(x), self.node("Concat", self.shape, self.integers(*sizes), axis=0))
 
     def at_positions(self, x: str, index: int) -> str:
-        """Queries or keys of a layer, [b, heads, s, head_size], with positions; a BERT's are in the embeddings."""
+        """Add positions to queries or keys, [b, heads, s, head_size]; BERT has positions in its embeddings already."""
         return x
 
     def scores_mask(self, index: int, first_only: bool) -> str:
-        """What is added to the scores of a layer, [b, 1, 1 or s, s]."""
+        """The mask that is added to the attention scores of a layer, [b, 1, 1 or s, s]."""
         return self.mask
 
     def attention(self, hidden: str, index: int, first_only: bool) -> str:
-        """Context vectors [T, hidden]; with first_only of the first tokens, [b, hidden]."""
+        """Add self-attention: context vectors, [T, hidden]; with first_only of the first tokens, [b, hidden]."""
         num_heads, head_size = self.config.num_attention_heads, self.config.head_size()
         names = [f"{_LAYER.format(index)}.attention.self.{name}" for name in ("query", "key", "value")]
         together = names[1:] if first_only else names
@@ -178,7 +178,7 @@ class _Graph:
         return context if first_only else self.node("Gather", context, self.real, axis=0)
 
     def layer(self, hidden: str, index: int, first_only: bool = False) -> str:
-        """[T, hidden] -> [T, hidden]; with first_only -> [b, hidden] of the first tokens."""
+        """Add a transformer layer, [T, hidden] -> [T, hidden]; with first_only -> first tokens, [b, hidden]."""
         prefix = _LAYER.format(index)
         attended = self.dense(self.attention(hidden, index, first_only), f"{prefix}.attention.output.dense")
         if first_only:
@@ -189,7 +189,7 @@ class _Graph:
         return self.norm(self.node("Add", hidden, output), f"{prefix}.output.LayerNorm")
 
     def encode(self, first_only: bool) -> str:
-        """The last layer's states, [T, hidden]; with first_only [b, hidden] of the first tokens."""
+        """Add the encoder: the last layer's states, [T, hidden]; with first_only of the first tokens, [b, hidden]."""
         hidden, last = self.embeddings(), self.config.num_hidden_layers - 1
         for index in range(last + 1):
             hidden = self.layer(hidden, index, first_only and index == last)
@@ -199,7 +199,7 @@ class _Graph:
         return self.node("Gather", hidden, self.first, axis=0)
 
     def means(self, hidden: str) -> str:
-        """[T, hidden] -> [b, hidden]."""
+        """Average the states of each sequence's tokens, [T, hidden] -> [b, hidden]."""
         mask = self.node("Cast", "attention_mask", to=self.onnx.TensorProto.FLOAT)
         number = self.node("Max", self.node("ReduceSum", mask, self.integers(1), keepdims=1), self.number(1.0))
         weights = self.node("Unsqueeze", self.node("Div", mask, number), self.integers(1))  # [b, 1, s]
@@ -207,13 +207,13 @@ class _Graph:
         return self.node("Squeeze", self.node("MatMul", weights, states), self.integers(1))
 
     def sentence_vectors(self, hidden: str, form: VectorForm) -> str:
-        """[T, hidden] -> [b, hidden]."""
+        """Pool and normalise states as `form` says, [T, hidden] -> [b, hidden]."""
         vectors = self.means(hidden) if form.pooling == "mean" else self.first_states(hidden)
         lengths = self.node("Max", self.node("ReduceL2", vectors, axes=(-1,), keepdims=1), self.number(1e-12))
         return self.node("Div", vectors, lengths) if form.normalize else vectors
 
     def token_logits(self) -> str:
-        """The part of the tokens in the logits, [b, labels], as `bert.model.heads.TokenWeights` has it."""
+        """Add the token weights' share of the logits, [b, labels], as in `bert.model.heads.TokenWeights`."""
         name = TOKEN_WEIGHTS.removesuffix(".weight")
         each = self.node("Gather", self.parameter(TOKEN_WEIGHTS), "input_ids", name=name)
         mask = self.node("Cast", "attention_mask", to=self.onnx.TensorProto.FLOAT)
@@ -222,12 +222,12 @@ class _Graph:
         return self.node("Div", self.node("Squeeze", sums, self.integers(1)), self.node("Sqrt", number))
 
     def transformed(self, states: str) -> str:
-        """What the masked-LM head compares with the embeddings of words."""
+        """Add the transform of the masked-LM head, before the product with the word embeddings."""
         dense = self.activation(self.dense(states, "cls.predictions.transform.dense"))
         return self.norm(dense, "cls.predictions.transform.LayerNorm")
 
     def word_logits(self, states: str) -> str:
-        """[T, hidden] -> [T, vocabulary]; the decoder is the table of words."""
+        """Add the masked-LM head, [T, hidden] -> [T, vocabulary]; its decoder is the word embeddings."""
         words = self.node("Transpose", self.parameter("bert.embeddings.word_embeddings.weight"), perm=(1, 0))
         product = self.node("MatMul", self.transformed(states), words)
         return self.node("Add", product, self.parameter(DECODER_BIAS))
@@ -236,12 +236,12 @@ class _Graph:
         return self.node("Tanh", self.dense(states, "bert.pooler.dense"))
 
     def tagged(self, states: str) -> str:
-        """What a head over every token reads."""
+        """The states that a head over every token reads."""
         return states
 
 
 class _ModernGraph(_Graph):
-    """ModernBERT, as `bert.model.modernbert` has it."""
+    """Builds a ModernBERT, equal to `bert.model.modernbert`."""
 
     def embeddings(self) -> str:
         table = "bert.embeddings.word_embeddings"
@@ -322,7 +322,7 @@ def write_onnx(file: Path, model: Model) -> None:
 
 
 def _results(graph: _Graph, task: str, usage: Usage) -> list[str]:
-    """The outputs in the order of `outputs_of`."""
+    """Build the graph of a task; returns the names of its results in the order of `outputs_of`."""
     if task == "sequence-classification":
         is_mean = graph.config.classifier_pooling == "mean"
         hidden = graph.encode(first_only=not is_mean)

@@ -1,6 +1,7 @@
 """Writes a model for OpenVINO from its ONNX graph; NNCF finds the scales of INT8 in a sample.
 
-Neither sends a report of its use from here: OpenVINO's command for conversion would, NNCF if it is not told.
+Neither library sends a usage report: NNCF's reports are switched off, and OpenVINO's converter, which sends reports, is
+not called.
 """
 
 import sys
@@ -14,12 +15,13 @@ from bert.inference.onnx_graph import write_onnx
 from bert.inference.samples import Sample
 from bert.telemetry import switch_off_telemetry
 
-# What stays in float: heads, whose few columns cost no time and decide the result; embeddings and attention's products
+# Parts that stay in float32: heads, whose few columns cost no time and decide the result, embeddings, and the products
+# of attention.
 _KEPT = (".*classifier.*", ".*qa_outputs.*", "bert.embeddings.*", "matmul_.*")
 
 
 def write_openvino_export(folder: Path, model: Model, calibration: Sample | None) -> dict[str, Any]:
-    """Write the .xml and the .bin, in INT8 if there is a calibration; returns what serving.json says of them."""
+    """Write the .xml and .bin files, in INT8 if there is a calibration; returns their entries in serving.json."""
     switch_off_telemetry("nncf")
     import openvino
 

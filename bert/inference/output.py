@@ -1,4 +1,4 @@
-"""The forms of run_predict.py's output: rows with their results as JSON lines, CSV, TSV, a .npy or Parquet."""
+"""Writes rows with their results in the formats of run_predict.py: JSON lines, CSV, TSV, a .npy or Parquet."""
 
 import csv
 import io
@@ -17,13 +17,13 @@ _BATCH_ROWS = 2048
 
 
 class Output:
-    """The bytes that rows and their results become.
+    """Converts rows and their results to the bytes of an output file.
 
     Args:
-        form: csv, tsv, npy (float32 [rows, width], NaN for a row that cannot be used), parquet (JSON lines, until
-            `convert` writes it; a vector is a list of float32) or jsonl.
-        columns: of the results (`records.flat`), and their types.
-        width: numbers in a vector.
+        form: format of the file: csv, tsv, jsonl, npy (float32 [rows, width], NaN for an unusable row) or parquet
+            (JSON lines until `convert` writes the file; a vector is a list of float32).
+        columns: names and types of the columns of results (see `records.flat`).
+        width: dimensions of a vector.
         escapes: whether cells of a CSV that a spreadsheet takes for formulas become text.
     """
 
@@ -31,12 +31,12 @@ class Output:
         self._form, self._rows, self._results, self._width = form, rows, columns, width
         self._cell = _text_cell if escapes else _cell
         self._is_csv = form in ("csv", "tsv")
-        self._columns: Sequence[str] = ()  # of a CSV
-        self._own: Sequence[str] = ()  # those of the input
+        self._columns: Sequence[str] = ()  # all columns of a CSV
+        self._own: Sequence[str] = ()  # the columns of the input
         self.convert = self._write_parquet if form == "parquet" else None
 
     def row_ends(self, file: BinaryIO) -> Iterator[int]:
-        """Where the whole rows of a file end."""
+        """The byte offsets at which complete rows of a partial file end."""
         if self._form == "npy":
             header, row = len(npy_header(0, self._width)), 4 * self._width
             return iter(range(header + row, file.seek(0, io.SEEK_END) + 1, row))
@@ -46,12 +46,12 @@ class Output:
         return joined(row.record, flat(result) if self._is_csv or self._form == "parquet" else result)
 
     def begin(self) -> None:
-        """Take the columns of the first rows, which were read."""
+        """Fix the columns of the output, once the first rows of the input were read."""
         own = self._own = self._own or self._rows.columns or self._rows.names or ["text"]
         self._columns = self._columns or [*own, *(free_name(name, own) for name in (*self._results, "error"))]
 
     def content(self, records: Sequence[Record], *, is_first: bool) -> bytes:
-        """The bytes that records append. `is_first`: they are the first records."""
+        """Convert records to bytes that are appended to the file; `is_first` adds the header."""
         if self._form == "npy":
             import numpy as np  # not for --help
 
@@ -81,7 +81,7 @@ class Output:
         return text.getvalue().encode(errors="backslashreplace")
 
     def end(self, num_rows: int, num_bad: int) -> bytes:
-        """The end of the output. A table without rows gets its line of names."""
+        """The last bytes of the output: the header of a table without rows, otherwise nothing."""
         if self._form == "npy" and num_bad == num_rows:
             raise ValueError("no line has a vector; check the input")
         if self._form == "parquet" and not num_rows:
@@ -92,7 +92,7 @@ class Output:
         return self._csv([], True)
 
     def finish(self, file: BinaryIO, num_rows: int) -> None:
-        """Complete a file: the header of a .npy has the number of its rows."""
+        """Complete the file: write the number of rows into the header of a .npy."""
         if self._form == "npy":
             file.seek(0)
             file.write(npy_header(num_rows, self._width))
@@ -118,7 +118,7 @@ class Output:
         writer.close()
 
     def _parts(self, lines: BinaryIO) -> Iterator[tuple[Any, list[Record]]]:
-        """Blocks of the input's columns, with their results. A single .parquet keeps its types; else all is text."""
+        """Yield blocks (columns of the input, results). A single .parquet keeps its types; otherwise cells are text."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -141,14 +141,14 @@ def _cell(value: Any) -> Any:
 
 
 def _text_cell(value: Any) -> Any:
-    """The cell, with ' before it if a spreadsheet would run it as a formula."""
+    """Convert a value to a cell, with ' before it if a spreadsheet would run it as a formula."""
     cell = _cell(value)
     is_formula = isinstance(cell, str) and re.match(r"[=@\t\r]|[+-](?![\d.,eE+-]*$)", cell)
     return f"'{cell}" if is_formula else cell
 
 
 def npy_header(rows: int, width: int) -> bytes:
-    """The header of a .npy file. Its length does not depend on the number of rows: numpy leaves room for it to grow."""
+    """The header of a .npy file. Its length does not depend on `rows`, as NumPy leaves room for a larger number."""
     import numpy as np
 
     header = io.BytesIO()

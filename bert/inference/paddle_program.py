@@ -27,8 +27,8 @@ class ForwardProgram:
 
     main: Any
     feed: dict[str, Any]  # INPUTS int64 [b, s]; for masked-lm also masked_lm_positions int64 [n], indices into b * s
-    outputs: dict[str, Any]  # as `outputs_of` orders them; for masked-lm, masked_lm_logits [n, padded vocabulary]
-    packing: Packing | None = None  # what makes `feed` of the padded one; None: the program reads padded sequences
+    outputs: dict[str, Any]  # in the order of `outputs_of`; for masked-lm, masked_lm_logits [n, padded vocabulary]
+    packing: Packing | None = None  # converts a padded batch to `feed`; None: the program reads padded batches
 
 
 def objective_of(
@@ -39,7 +39,7 @@ def objective_of(
     layers: tuple[int, ...] = (),
     token_weights: bool = False,
 ) -> Objective:
-    """The objective whose network has the outputs of a task; arguments as of `build_program`."""
+    """The objective whose network has the outputs of a task; arguments are as in `build_program`."""
     options: dict[str, Any] = {"with_pooler": with_pooler, "layers": layers} if task == "encoder" else {}
     if "classifier" in HEADS[task].needs:
         assert num_outputs is not None
@@ -62,11 +62,15 @@ def build_program(
     token_weights: bool = False,
     every_position: bool = False,
 ) -> ForwardProgram:
-    """The program of a task; `num_outputs` are those of the classifier. `packed` programs compute real tokens only.
+    """Build the program of a task.
 
-    With `layers` an encoder gives their states [b, s, layers * hidden] instead, as `EncoderObjective` numbers them;
-    with `vectors` those of texts, [b, hidden]. `token_weights`: whether a classifier of texts has them.
-    With `every_position` masked-lm has no masked_lm_positions, and gives logits of all tokens, [b, s, vocabulary].
+    Args:
+        num_outputs: number of outputs of the classifier; None for a task without a classifier.
+        packed: whether the program computes real tokens only.
+        layers: layers whose states the encoder gives, [b, s, layers * hidden], numbered as in `EncoderObjective`.
+        vectors: how the encoder gives vectors of texts, [b, hidden], in place of states.
+        token_weights: whether the classifier of texts has token weights.
+        every_position: masked-lm gives logits of all tokens, [b, s, vocabulary], and has no masked_lm_positions.
     """
     config = config.model_copy(update={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})  # no copies
     objective: Objective = objective_of(task, config, num_outputs, with_pooler, layers, token_weights)
@@ -94,14 +98,14 @@ def build_program(
 
 
 class Network:
-    """A model's weights on a device, and programs of its tasks that share them.
+    """A model's weights on a device, with the programs of its tasks, which share the weights.
 
     On a CPU, batches with much padding are packed: only real tokens are computed.
 
     Args:
-        parameters: by our names, vocabulary padded, float32.
-        with_pooler: whether the task encoder has the pooled output too.
-        layers, vectors: of an encoder, as of `build_program`.
+        parameters: weights by our names, float32, with padded vocabulary.
+        with_pooler: whether the task encoder also gives the pooled output.
+        layers, vectors: outputs of the task encoder, as in `build_program`.
     """
 
     def __init__(
@@ -125,10 +129,10 @@ class Network:
             self.scope.var(name).get_tensor().set(np.ascontiguousarray(value), place)
 
     def run(self, task: str, feed: Arrays) -> Arrays:
-        """The outputs of `ForwardProgram` by name, float32. Values at padding have no meaning.
+        """Compute the outputs of a task by name, float32. Values at padding have no meaning.
 
         Args:
-            feed: the padded one; real tokens come first in every sequence, and each has one.
+            feed: padded sequences; each has at least one real token, and its real tokens come first.
         """
         packed = self._on_cpu and len(feed["attention_mask"]) > 1 and float(np.mean(feed["attention_mask"])) < _DENSE
         program = self._programs.get((task, packed)) or self._build(task, packed)
@@ -150,12 +154,12 @@ class Network:
         return build_program(task, self.config, self._num_outputs, self._with_pooler, **kind)
 
     def checksums(self) -> list[str]:
-        """Of all weights, by their names."""
+        """One line, name and checksum, for each weight."""
         arrays = ((name, np.ascontiguousarray(read_variable(self.scope, name))) for name in self._names)
         return [f"{name} {checksum_of(array.data.cast('B'))}" for name, array in arrays]
 
     def check(self, task: str, main: Any) -> None:
-        """Refuse weights that lack some of a program's."""
+        """Raise ValueError if the weights lack a parameter of the program."""
         for parameter in main.all_parameters():
             if self.scope.find_var(parameter.name) is None:
                 raise ValueError(
@@ -163,7 +167,7 @@ class Network:
                 )
 
     def save(self, task: str, folder: Path) -> None:
-        """model.pdmodel and model.pdiparams with the outputs of a task, for any batch and length, no dropout."""
+        """Write model.pdmodel and model.pdiparams: a program without dropout for any batch and length."""
         program = self._program(task, every_position=task == "masked-lm")
         names = program.feed if self.config.has_token_types() else NO_TOKEN_TYPES
         feeds, outputs = [program.feed[name] for name in names], list(program.outputs.values())

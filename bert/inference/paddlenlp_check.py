@@ -1,4 +1,4 @@
-"""Compares what was written for PaddleNLP, as PaddleNLP's own classes load and compute it, with our network."""
+"""Checks a checkpoint for PaddleNLP: PaddleNLP loads and runs it, and its outputs are compared with our network."""
 
 import importlib
 from pathlib import Path
@@ -13,11 +13,11 @@ from bert.inference.samples import random_sample
 from bert.model.head_specs import HEADS, TOKEN_WEIGHTS
 from bert.runtime.paddle_api import paddle
 
-TOLERANCE = 2e-5  # of the largest difference, relative to the largest output; in float32 (MiniLM-L6: 1.3e-6)
+TOLERANCE = 2e-5  # limit of largest difference / largest output, in float32 (MiniLM-L6: 1.3e-6)
 
 
 def check_with_paddlenlp(folder: Path, model: Model) -> str:
-    """The note of a comparison on random tokens, without token weights, which PaddleNLP ignores.
+    """Compare outputs on random tokens, without token weights, which PaddleNLP ignores; returns a note on the result.
 
     Raises:
         ConversionError: the outputs differ.
@@ -25,7 +25,7 @@ def check_with_paddlenlp(folder: Path, model: Model) -> str:
     parameters = {name: array for name, array in model.parameters.items() if name != TOKEN_WEIGHTS}
     sample, network = random_sample(model.config), Network(parameters, model.config, with_pooler=True)
     largest, name = 0.0, HEADS[model.task].classes[-1]
-    # It has no class for next sentences alone; that of pre-training makes up the other head.
+    # PaddleNLP has no class for next sentences alone; its class for pre-training adds a random masked-LM head.
     kind, first = ("BertForPretraining", 1) if model.task == "next-sentence" else (name, 0)
     with paddle.base.dygraph.guard(paddle.CPUPlace()):
         library = importlib.import_module("paddlenlp")
@@ -51,7 +51,7 @@ def check_with_paddlenlp(folder: Path, model: Model) -> str:
 
 
 def _outputs(network: Network, model: Model, feed: Arrays) -> Arrays:
-    """Our outputs, in PaddleNLP's order, with logits of the vocabulary without its padding."""
+    """Compute our outputs in PaddleNLP's order; logits exclude the padding of the vocabulary."""
     outputs = dict[str, np.ndarray]()
     if model.task in ("pretraining", "masked-lm"):
         shape = feed["input_ids"].shape

@@ -1,4 +1,4 @@
-"""The settings of run_predict.py: the input, what to do with it, and the output. This module loads no Paddle."""
+"""Settings of run_predict.py: the input, the kind of prediction or search, and the output. Loads no Paddle."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _LAYERS = re.compile(r"-?\d{1,4}(,-?\d{1,4})*")
 
 
 class InputSettings(Settings):
-    """The files of texts, and how they are read."""
+    """Settings of the input: files of texts, their format, columns and encoding."""
 
     files: Annotated[tuple[Path, ...], Flag(is_positional=True, placeholder="FILE", default_text="standard input")] = (
         Field((), description="files of lines")
@@ -48,11 +48,11 @@ class InputSettings(Settings):
     )
 
     def is_resumable(self) -> bool:
-        """Whether the inputs can be read again from the place where an interruption left them."""
+        """Whether the inputs are files, which a resumed command can read again."""
         return bool(self.files) and all(path.is_file() for path in self.files)
 
     def row_form(self, model: "TrainedModel") -> RowForm:
-        """Where the texts are in the rows of the files."""
+        """The description of where the texts are in the rows of the files."""
         columns = tuple(name for name in (self.text_column, self.text_pair_column) if name is not None)
         decoding = Decoding.of(self, model.opened.usage)
         return model.row_form(self.input_format, [columns] if columns else (), decoding)
@@ -70,7 +70,7 @@ class InputSettings(Settings):
 
 
 class PredictionSettings(Settings):
-    """What to do with the texts. By default it is what the model's head is for."""
+    """Settings of the prediction or search; by default the model's head predicts."""
 
     nearest: Annotated[str | None, Flag(group="vectors and search")] = Field(
         None,
@@ -107,7 +107,7 @@ class PredictionSettings(Settings):
 
 
 class OutputSettings(Settings):
-    """Where the results go, and in which form."""
+    """Settings of the output: the file, its format, and the batch size."""
 
     output: Annotated[Path | None, Flag(group="output")] = Field(
         None,
@@ -130,10 +130,10 @@ class OutputSettings(Settings):
 
 
 class PredictRequest(OutputSettings, PredictionSettings, InputSettings, ModelSettings, SettingsWithRules):
-    """All settings of a prediction, checked."""
+    """All settings of run_predict.py, checked."""
 
     def output_format(self) -> str:
-        """csv, tsv, parquet, npy or jsonl, by the name of --output; standard output is CSV if the input is."""
+        """The output format, csv, tsv, parquet, npy or jsonl, by the name of --output, otherwise by the input."""
         if self.output is not None:
             suffix = self.output.suffix.lower().removeprefix(".")
             return suffix if suffix in ("csv", "tsv", "parquet", "npy") else "jsonl"
@@ -141,11 +141,11 @@ class PredictRequest(OutputSettings, PredictionSettings, InputSettings, ModelSet
         return "csv" if is_csv and all(".csv" in path.suffixes for path in self.files) else "jsonl"
 
     def writes_vectors(self) -> bool:
-        """Whether the results are vectors of the texts; a search uses vectors and writes texts."""
+        """Whether the results are vectors of the texts; the results of a search are texts."""
         return self.task == "encoder" and self.in_ is None
 
     def vector_arguments(self) -> dict[str, Any]:
-        """The arguments of `load_model` that decide what a vector is; none for another task."""
+        """The arguments of `load_model` that decide how vectors are made; empty for another task."""
         if self.task != "encoder":
             return {}
         layers = [int(layer) for layer in self.layers.split(",")] if self.layers else []

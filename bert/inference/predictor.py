@@ -36,9 +36,9 @@ Texts = Sequence[str | tuple[str, str]]
 Made = TypeVar("Made")
 Session = Callable[[Arrays], list[np.ndarray]]
 _POOL_MB = 256
-_SHAPES_KEPT = 16  # sizes of a batch whose oneDNN kernels are kept; each has its own
-_LENGTH_MULTIPLE = 8  # Paddle prepares kernels for each new shape: of single texts of any length twice as many a second
-_CALIBRATED = 64  # sequences from which the scales of INT8 are found
+_SHAPES_KEPT = 16  # batch shapes whose oneDNN kernels are kept; each shape has its own kernels
+_LENGTH_MULTIPLE = 8  # Paddle prepares kernels for each new shape: rounding doubles the speed of single texts
+_CALIBRATED = 64  # most sequences from which the scales of INT8 are found
 
 
 class _Description(BaseModel):
@@ -53,10 +53,13 @@ class _Description(BaseModel):
 
 
 class Predictor:
-    """A folder that `run_export.py --output-format paddle-inference`, `onnx` or `openvino` wrote.
+    """Runs an export for Paddle Inference, ONNX Runtime or OpenVINO from its folder.
 
     Args:
-        device: auto, cpu, gpu or tensorrt; ValueError for one that is not there.
+        folder: the output of `run_export.py --output-format paddle-inference`, `onnx` or `openvino`.
+        device: auto, cpu, gpu or tensorrt.
+    Raises:
+        ValueError: the folder is no such export, or the device is missing.
     """
 
     def __init__(self, folder: str | Path, *, device: str = "auto", cpu_threads: int = 1):
@@ -93,12 +96,12 @@ class Predictor:
         self._session = start([str(file) for file in self.files], self.description, device, cpu_threads)
 
     def run(self, feed: Arrays) -> Arrays:
-        """int64 [b, s] arrays by the names of the inputs -> float32 arrays by the names of the outputs."""
+        """Compute outputs, float32 arrays by name, from inputs, int64 [b, s] arrays by name."""
         values = self._session({name: np.ascontiguousarray(feed[name], "int64") for name in self.inputs})
         return dict(zip(self.outputs, values, strict=True))
 
     def texts(self, texts: Texts, max_length: int | None = None) -> Arrays:
-        """Outputs for texts, or pairs of texts, padded to the longest and truncated to `max_length` tokens."""
+        """Compute outputs for texts or pairs of texts, padded to the longest and truncated to `max_length` tokens."""
         return self.run(self.tokenize(texts, max_length))
 
     def tokenize(self, texts: Texts, max_length: int | None = None) -> Arrays:
@@ -114,7 +117,7 @@ class Predictor:
 
 
 def paddle_config(files: Sequence[str], description: Mapping[str, Any], device: str, cpu_threads: int) -> Any:
-    """How Paddle Inference runs an export: on a GPU in its precision, at first with _POOL_MB of the card's memory."""
+    """Configure Paddle Inference for an export. A GPU uses its precision, and begins with _POOL_MB of memory."""
     precision, device_type = description.get("precision"), paddle.inference.PrecisionType
     config = paddle.inference.Config(*files[:2])
     config.disable_glog_info()
@@ -123,7 +126,7 @@ def paddle_config(files: Sequence[str], description: Mapping[str, Any], device: 
         config.enable_use_gpu(_POOL_MB, card_number(), kind)
         if device == "tensorrt":
             config.enable_tensorrt_engine(precision_mode=kind, use_calib_mode=False)
-            config.enable_tuned_tensorrt_dynamic_shape()  # of the sizes that come
+            config.enable_tuned_tensorrt_dynamic_shape()  # by the shapes of the inputs
         return config
     config.disable_gpu()
     config.set_cpu_math_library_num_threads(cpu_threads)
@@ -139,7 +142,7 @@ def paddle_config(files: Sequence[str], description: Mapping[str, Any], device: 
 
 
 def require_tensorrt() -> None:
-    """Refuse a Paddle that is built without TensorRT (version 0.0.0), or does not find its library."""
+    """Raise ValueError if Paddle is built without TensorRT (version 0.0.0), or does not find its library."""
     with contextlib.suppress(RuntimeError):
         if any(paddle.inference.get_trt_runtime_version()):
             return
@@ -171,7 +174,7 @@ def _paddle_session(files: Sequence[str], description: Mapping[str, Any], device
 
 
 def require_quantizer() -> None:
-    """Refuse Paddle 3, which has no quantiser for CPUs."""
+    """Raise ValueError for Paddle 3, which has no quantiser for CPUs."""
     if IS_PADDLE_3:
         raise ValueError(
             f"INT8 of paddle-inference needs the quantiser of Paddle 2.6, and this is {paddle.__version__}; export "
@@ -180,7 +183,7 @@ def require_quantizer() -> None:
 
 
 def _calibrate(config: Any, file: str, inputs: Sequence[str]) -> None:
-    """Let Paddle find the scales of the linear layers from the calibration's sequences while it opens the model."""
+    """Configure INT8: Paddle finds the scales of linear layers from calibration sequences when it opens the model."""
     with np.load(file) as arrays:
         step = max(1, len(arrays["input_ids"]) // _CALIBRATED)  # sorted by length: take some of every length
         rows = {name: np.ascontiguousarray(arrays[name][::step][:_CALIBRATED]) for name in inputs}
@@ -192,7 +195,7 @@ def _calibrate(config: Any, file: str, inputs: Sequence[str]) -> None:
 
 
 def _runtime(package: str, extra: str, file: str) -> Any:
-    """The module that runs an export."""
+    """Import the runtime of an export. ValueError with the command that installs it if it is missing."""
     try:
         return importlib.import_module(package)
     except ImportError:
@@ -201,7 +204,7 @@ def _runtime(package: str, extra: str, file: str) -> Any:
 
 
 def _by(file: str, runtime: Callable[[], Made]) -> Made:
-    """Let a runtime open or run a file. ValueError for a damaged file, which may show only when it runs."""
+    """Let a runtime open or run a file. ValueError if it fails: some damage is noticed only when the file runs."""
     try:
         return runtime()
     except Exception as error:  # the runtimes have types of their own, or raise no narrower one
@@ -218,7 +221,7 @@ def onnx_providers(device: str, available: Sequence[str]) -> list[Any]:
             f"device={device} needs {lacking[0]} of ONNX Runtime, and this one has {', '.join(available)}; install "
             "onnxruntime-gpu in its place, or pass --device cpu"
         )
-    exact = {"CUDAExecutionProvider": {"use_tf32": "0"}}  # float32 is that of a CPU; fp16 is the fast one
+    exact = {"CUDAExecutionProvider": {"use_tf32": "0"}}  # float32 as on a CPU; fp16 is the fast precision
     cards = [(name, {"device_id": str(card_number())} | exact.get(name, {})) for name in wanted if name in available]
     return [*cards, "CPUExecutionProvider"]
 

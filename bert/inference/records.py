@@ -1,4 +1,4 @@
-"""Records of the output: what is repeated of a row, and the result as further columns."""
+"""Builds output records: repeated fields of the row, and the result as further fields."""
 
 import json
 from collections.abc import Container, Mapping
@@ -9,7 +9,7 @@ Record = dict[str, Any]
 
 
 def flat(result: Mapping[str, Any]) -> Record:
-    """A result as columns: the probability of each class has its own, other lists become JSON."""
+    """Flatten a result to columns: one for the probability of each class; lists become JSON text."""
     columns: Record = {}
     for name, value in result.items():
         if isinstance(value, dict):
@@ -20,11 +20,11 @@ def flat(result: Mapping[str, Any]) -> Record:
 
 
 def joined(record: Mapping[str, Any], result: Mapping[str, Any]) -> Record:
-    """Add a result to a record. A value whose name the record has already is called predicted_NAME."""
+    """Add a result to a record. If the record has a field NAME already, the result's field is predicted_NAME."""
     return {**record, **{free_name(name, record): value for name, value in result.items()}}
 
 
 def free_name(name: str, taken: Container[str]) -> str:
-    """The name, or else predicted_NAME, predicted_NAME_2 ..."""
+    """The first of NAME, predicted_NAME, predicted_NAME_2 ... that is not taken."""
     names = chain([name, f"predicted_{name}"], (f"predicted_{name}_{number}" for number in count(2)))
     return next(free for free in names if free not in taken)

@@ -1,4 +1,4 @@
-"""The reranker of a search: it sorts the first hits anew, by its scores together with those of the first stage."""
+"""Finds and applies the reranker of a search, which sorts the first hits by its scores and the first-stage scores."""
 
 import logging
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from bert.inference.heads import load_model
 from bert.inference.trained_model import TrainedModel
 from bert.search.fusion import hybrid
 
-FOLDER = "reranker"  # in the output folder of a training of vectors
-NONE = "none"  # in place of a folder: no reranker
+FOLDER = "reranker"  # name of its folder in the output folder of a training of vectors
+NONE = "none"  # value of --reranker that switches the reranker off
 
 logger = logging.getLogger(__name__)
 
@@ -25,11 +25,11 @@ class Reranker:
         self._model, self.form = model, model.opened.usage.reranking or RerankingForm()
 
     def order(self, query: str, texts: Sequence[str], scores: np.ndarray) -> np.ndarray:
-        """Sort the hits of a query: int64 [n], places of texts, best first. Those behind the depth keep their place.
+        """Sort the hits of a query: int64 [n], places of texts, best first. Hits beyond the depth keep their places.
 
         Args:
             texts: the hits of the first stage, best first.
-            scores: float [n], of the first stage.
+            scores: float [n], first-stage scores.
         """
         number = min(self.form.depth, len(texts))
         own = self._model.rank_scores(query, texts[:number])
@@ -38,12 +38,12 @@ class Reranker:
 
 
 def find_reranker(source: str | Path, chosen: str | Path | None = None, **settings: Any) -> Reranker | None:
-    """The reranker of a search with a model of vectors; None if there is none, or if it did not help in its training.
+    """Load the reranker of a model of vectors; None if there is none, or if its weight is 0, as it did not help.
 
     Args:
         source: the model of the vectors.
-        chosen: the folder of a reranker, or NONE; None: the one in the output folder `source`, if any.
-        settings: of `load_model`.
+        chosen: the folder of a reranker, or NONE; None: the reranker in the output folder `source`, if any.
+        settings: arguments of `load_model`.
     Raises:
         ValueError: the chosen folder has no reranker.
     """
@@ -61,7 +61,7 @@ def find_reranker(source: str | Path, chosen: str | Path | None = None, **settin
 
 
 def _beside(source: Path) -> Path:
-    """The folder of a reranker of the output folder OUTPUT, OUTPUT/MODEL/STAGE or OUTPUT/MODEL/STAGE/STEP."""
+    """The reranker's folder in OUTPUT, if the source is OUTPUT, OUTPUT/MODEL/STAGE or OUTPUT/MODEL/STAGE/STEP."""
     whole = source.absolute()
     levels = 3 if whole.name.isdecimal() else 2
     outer = whole.parents[levels - 1] / FOLDER if len(whole.parents) >= levels else whole / FOLDER

@@ -1,4 +1,4 @@
-"""Reads the rows that are predicted: of tables, plain lines and JSON lines, from files or from standard input.
+"""Reads input rows for predictions: tables, plain lines and JSON lines, from files or standard input.
 
 A file is opened once, when its rows begin; memory is bounded by the longest row.
 """
@@ -25,11 +25,11 @@ from data.text.tables import Table, piped_table, user_table
 
 RawRequest = str | Sequence[Any] | Mapping[str, Any]  # what TrainedModel.request takes
 Request = tuple[str, ...]  # a text, a pair of texts, or a question and its context
-Keys = Sequence[tuple[str, ...]]  # of the texts in a JSON object, or columns of a table; the first that fit
+Keys = Sequence[tuple[str, ...]]  # keys of a JSON object or columns of a table that hold the texts; the first that fit
 QUESTION_KEYS: Keys = (("question", "context"),)
 PAIR_KEYS: Keys = PAIR_NAMES
 SINGLE_KEYS: Keys = tuple((name,) for name in TEXT_NAMES)
-# The number of a row from 1, what it asks or why it cannot be read, and its fields if it is of a table.
+# Number of the row from 1; its request, or the error; its fields if it is a row of a table.
 _RawRow = tuple[int, RawRequest | ValueError, Mapping[str, Any]]
 _KINDS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet", ".txt": "text"}
 _KINDS |= dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl")
@@ -42,22 +42,22 @@ _PAUSE_SECONDS = 0.2
 class InputRow(NamedTuple):
     """A row of a table, or a line."""
 
-    record: Record  # what the output repeats of it; of a row that cannot be used with its error
-    texts: Request  # to predict; none of a row that cannot be used
-    error: str  # why it cannot be used; "" if it can
+    record: Record  # fields that the output repeats, with the error of an unusable row
+    texts: Request  # texts to predict; empty for an unusable row
+    error: str  # why the row is unusable; "" if it is usable
     where: str  # FILE:LINE
 
 
 @dataclass(frozen=True)
 class RowForm:
-    """Where the texts of a row are.
+    """Describes where the texts of an input row are.
 
     Attributes:
-        check: the texts of a request; raises ValueError if they cannot be predicted.
+        check: returns the texts of a request; raises ValueError if they cannot be predicted.
         kind: auto, text, tsv, csv or jsonl. auto: by the file's name, else by its first line.
         splits_tabs: whether a tab in plain text separates two texts.
-        names: of the texts of a plain line in its record.
-        hidden: the key of a JSON line that is not repeated in its record.
+        names: names that the texts of a plain line get in its record.
+        hidden: key of a JSON line that is not repeated in its record.
     """
 
     keys: Keys
@@ -70,13 +70,14 @@ class RowForm:
 
 
 class Rows:
-    """The rows of files, one after the other, or of standard input; None where a pipe pauses for 0.2 seconds.
+    """Iterates over the rows of files or of standard input; yields None when a pipe pauses for 0.2 seconds.
 
-    Attributes: of what was read so far
-        columns: those of the first row, in order.
-        names: of the columns of a CSV or TSV, which may have no row; none of other tables; None: there is no table.
-        delimiter, mark: of this table: what separates its columns, and a byte order mark if it is not plain UTF-8.
-        num_bytes: of lines.
+    Attributes (they describe the input that was read so far):
+        columns: names of the columns of the first row, in order.
+        names: column names of a CSV or TSV, also without rows; empty for other tables; None if there is no table.
+        delimiter: separator of the table's columns.
+        mark: byte order mark of the table; "" for plain UTF-8.
+        num_bytes: bytes of lines.
     """
 
     def __init__(self, paths: Sequence[Path], form: RowForm) -> None:
@@ -94,7 +95,7 @@ class Rows:
                 yield raw and self._row(raw, name, is_cells=table is not None)
 
     def _table(self, path: Path | None) -> Table | None:
-        """The input as a table; None if it has lines of text. A TSV without a header of known keys counts as lines."""
+        """Open the input as a table; None if it consists of lines. A TSV without known columns is read as lines."""
         (kind, is_table), form = kind_of(path, self._form.kind), table_form(self._form.keys, self._form.decoding.header)
         is_list = kind == "jsonl" and any("[]" in name for name in form.paths())  # a line may give several rows
         if not is_table and not (is_list and path):
@@ -127,7 +128,7 @@ class Rows:
             yield number, ValueError(problem) if problem else values or {}, values or {}
 
     def _require_columns(self, row: Mapping[str, Any], name: str) -> None:
-        """Refuse a table whose first row has not all columns of one tuple."""
+        """Raise ValueError if the first row of a table lacks the columns of the texts."""
         keys = self._form.keys
         if fitting(keys, row) is not None:
             return
@@ -174,18 +175,18 @@ class Rows:
 
 
 def _standard_input() -> BinaryIO:
-    """Standard input without a buffer, which would wait until it is full."""
+    """Standard input without a buffer, because a buffer would wait until it is full."""
     return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
 
 
 class Line(NamedTuple):
-    number: int  # from 1
-    text: str  # without the line end
-    error: str = ""  # why it cannot be read
+    number: int  # number of the line, from 1
+    text: str  # content without the line end
+    error: str = ""  # why the line cannot be read
 
 
 def _codecs_of(path: Path | None, decoding: Decoding) -> Sequence[str]:
-    """The codecs that lines are tried with, in this order."""
+    """The codecs with which a line is decoded; the first that fits is used."""
     code_page = code_page_of(decoding.encoding)
     if code_page is None:
         return [decoding.encoding]
@@ -200,7 +201,7 @@ def _codecs_of(path: Path | None, decoding: Decoding) -> Sequence[str]:
 def read_lines(
     descriptor: int, count_bytes: Callable[[int], None] = lambda number: None, codecs: Sequence[str] = ("utf-8",)
 ) -> Iterator[Line | None]:
-    """The lines of an open file, pipe or terminal; None when a pipe has nothing for 0.2 seconds."""
+    """Yield the lines of an open file, pipe or terminal; None when a pipe has no data for 0.2 seconds."""
     number, start = 0, b""  # of a line that has not ended: its bytes, no more once it is too long
     while True:
         if not select.select([descriptor], [], [], _PAUSE_SECONDS)[0]:
@@ -241,10 +242,10 @@ class _LineParser:
 
     def __init__(self, kind: str, form: RowForm) -> None:
         self._kind, self._form = kind, form
-        self._columns: Sequence[str] = ()  # of the header of a TSV
+        self._columns: Sequence[str] = ()  # names in the header of a TSV
 
     def is_header(self, line: Line) -> bool:
-        """Whether a line names the columns of the lines that follow."""
+        """Whether a line is the header of a TSV."""
         if line.number == 1 and self._kind == "tsv":
             columns = [part.strip() for part in line.text.split("\t")]
             if fitting(self._form.keys, columns) is not None:
@@ -252,7 +253,7 @@ class _LineParser:
         return line.number == 1 and bool(self._columns)
 
     def request(self, line: Line) -> RawRequest | ValueError:
-        """The request in a line, or why it cannot be read."""
+        """The request in a line, or the error if the line cannot be read."""
         try:
             return self._parsed(line)
         except ValueError as error:
@@ -286,12 +287,12 @@ class _LineParser:
 
 
 def filled_rows(path: Path, form: RowForm) -> Iterator[InputRow]:
-    """The rows of a file without its empty lines."""
+    """The rows of a file, without empty lines."""
     return (row for row in Rows([path], form) if row is not None and row.error != EMPTY)
 
 
 def texts_of(raw: RawRequest, keys: Keys) -> tuple[Any, ...]:
-    """The texts of a request: a text, a sequence of texts, or an object with all of one tuple of the keys."""
+    """The texts of a request: a text, a sequence of texts, or an object that has all keys of one tuple."""
     if not isinstance(raw, Mapping):
         if not isinstance(raw, Iterable):
             raise ValueError(f"{raw!r} must be text; replace what is missing, or leave it out")
@@ -304,12 +305,12 @@ def texts_of(raw: RawRequest, keys: Keys) -> tuple[Any, ...]:
 
 
 def table_form(keys: Keys, header: bool = True) -> TableForm:
-    """All columns of a table, of which the keys are likely ones."""
+    """The form in which a table is read: all columns, with the keys as expected names."""
     return TableForm(None, header, "cells", expected=keys)
 
 
 def kind_of(path: Path | None, kind: str) -> tuple[str, bool]:
-    """The kind of an input by its flag, else by its name, else auto; and whether it is read as a table."""
+    """(kind, is_table) of an input: by the flag, otherwise by the file's name, otherwise auto."""
     if kind != "auto" or path is None:
         return kind, kind == "csv"
     is_compressed = path.suffix.lower() in COMPRESSIONS
@@ -321,7 +322,7 @@ def kind_of(path: Path | None, kind: str) -> tuple[str, bool]:
 
 
 def _is_document(path: Path) -> bool:
-    """Whether a file of JSON is one document, such as SQuAD's, rather than an object on each line."""
+    """Whether a JSON file is one document, as in SQuAD, rather than one object on each line."""
     with path.open("rb") as file:
         first = file.readline(_LONGEST)
     try:

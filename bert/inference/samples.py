@@ -1,4 +1,4 @@
-"""Token sequences for calibrating a quantised export and for checking it: from a file of texts, or random ones."""
+"""Makes token sequences, from a file of texts or at random, that calibrate a quantised export or check an export."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,20 +26,20 @@ Texts = Sequence[tuple[str, ...]]  # one text, or two
 
 @dataclass(frozen=True)
 class Sample:
-    """Sequences for an exported model; `source` names them in serving.json."""
+    """Token sequences for an exported model; `source` describes them in serving.json."""
 
     source: str
     table: FeatureTable
     max_length: int
 
     def batches(self, size: int = _BATCH_SIZE, names: Sequence[str] = INPUTS) -> list[dict[str, np.ndarray]]:
-        """int64 [b, s] by the names of the inputs, sorted by length; b is at most `size`."""
+        """Batches of at most `size` sequences, sorted by length: int64 [b, s] arrays by the names of the inputs."""
         batches = prediction_batches(self.table, size, max_seq_length=self.max_length)
         return [{name: batch.feed[name] for name in names} for batch in batches]
 
 
 def read_texts(path: Path, columns: Sequence[str] = ()) -> Texts:
-    """The first 256 texts, or pairs of texts, of a file of lines as run_predict.py reads them.
+    """Read the first 256 texts, or pairs of texts, of a file in the formats of run_predict.py.
 
     Args:
         columns: names of the texts in the model's training data.
@@ -66,7 +66,7 @@ def read_texts(path: Path, columns: Sequence[str] = ()) -> Texts:
 
 
 class ExportedTokenizer:
-    """The tokenizer.json in the folder of an export. Special tokens in a text are plain text."""
+    """Reads the tokenizer.json of an export. Special tokens that stand in a text are treated as plain text."""
 
     def __init__(self, folder: Path) -> None:
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -74,7 +74,7 @@ class ExportedTokenizer:
         self._separate_words = partial(with_spaces, segmenter=stated_normalization(folder).get("word_segmenter"))
 
     def table(self, texts: Texts, max_length: int, pad_id: int = 0) -> FeatureTable:
-        """The texts as sequences of at most `max_length` tokens."""
+        """Tokenise texts to sequences of at most `max_length` tokens."""
         self._tokenizer.enable_truncation(max_length)
         cut = [[*map(self._separate_words, text)] for text in texts]
         encoded = self._tokenizer.encode_batch([text if len(text) == 2 else text[0] for text in cut])
@@ -84,7 +84,7 @@ class ExportedTokenizer:
 
 
 def random_sample(config: BertConfig, seed: int = 42) -> Sample:
-    """64 sequences of random tokens and of random lengths up to 128, half of them pairs."""
+    """Make 64 sequences of random tokens with random lengths up to 128; half of them are pairs."""
     key = partial(stream_key, seed, "sample of an export")
     longest = min(_RANDOM_LENGTH, config.max_position_embeddings)
     lengths = 2 + integers_below(key("lengths"), np.arange(_RANDOM_SEQUENCES), longest - 1)

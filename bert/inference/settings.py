@@ -1,4 +1,4 @@
-"""Which model to use, and how: the settings that prediction and the server share. This module loads no Paddle."""
+"""Settings of the model, which prediction, server and index share. Loads no Paddle."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,7 +13,7 @@ Task = Literal[PREDICTIONS]  # type: ignore[valid-type]
 
 
 def refuse_address(model: object) -> None:
-    """Raise ValueError for the address of a server in place of a model."""
+    """Raise ValueError if the model is the address of a server."""
     if "://" in str(model):
         raise ValueError(
             f"{model} is an address, not a model; ask a server with curl or the client of ten lines in "

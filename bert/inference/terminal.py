@@ -1,4 +1,4 @@
-"""Use of a trained model in a terminal: one text after the other, or questions about a pasted paragraph."""
+"""Runs a trained model on texts that are typed in a terminal, or on questions about a pasted paragraph."""
 
 import sys
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _HELP = {
 
 
 def answer_from_terminal(config: SquadConfig) -> int:
-    """`run_squad.py --interactive`: answer until standard input ends; returns the exit code."""
+    """Answer the questions of `run_squad.py --interactive` until standard input ends; returns the exit code."""
     source = config.initialization.initial_weights()
     assert source is not None
     data = config.data
@@ -36,10 +36,10 @@ def answer_from_terminal(config: SquadConfig) -> int:
 
 
 def talk(model: TrainedModel, lines: IO[str], out: IO[str], run: Run | None = None) -> int:
-    """Show the result of each request that is typed, until the end or Ctrl-C; returns 0.
+    """Show the result of each typed request, until the end of input or Ctrl-C; returns 0.
 
     Args:
-        run: in place of the model's own.
+        run: function that replaces the model's `run`.
     """
     previous: Result = {}
     with suppress(KeyboardInterrupt):
@@ -66,7 +66,7 @@ def _texts(model: TrainedModel, lines: IO[str], out: IO[str]) -> Iterator[RawReq
 
 
 def _questions(lines: IO[str], out: IO[str]) -> Iterator[RawRequest]:
-    """Questions about paragraphs, which end with an empty line."""
+    """Read pasted paragraphs, which end with an empty line; yields (question, paragraph)."""
     while True:
         print("\nPaste a paragraph, then an empty line (Ctrl-D ends):", file=out, flush=True)
         paragraph: list[str] = []
@@ -79,7 +79,7 @@ def _questions(lines: IO[str], out: IO[str]) -> Iterator[RawRequest]:
 
 
 def result_lines(result: Result, previous: Result) -> list[str]:
-    """A result as lines for a person; a vector is compared with the one before."""
+    """Format a result as lines for the terminal; a vector is compared with the previous vector."""
     if "masks" in result:
         fills = [", ".join(f"{fill['token']} {fill['probability']:.1%}" for fill in mask) for mask in result["masks"]]
         return [result["filled"], *fills]
@@ -110,7 +110,7 @@ def result_lines(result: Result, previous: Result) -> list[str]:
 
 
 def _typed(lines: IO[str], out: IO[str], prompt: str) -> str:
-    """The next line with its line end; "" at the end of the input. On a terminal it can be edited."""
+    """Read a line with its line end; "" at the end of the input. A terminal lets the user edit the line."""
     if lines is not sys.stdin or not lines.isatty():
         print(prompt, end="", file=out, flush=True)
         return lines.readline()

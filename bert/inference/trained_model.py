@@ -1,4 +1,4 @@
-"""The base of all heads: what a trained model takes, how it runs over many texts, vectors of texts.
+"""The base class of all heads: checks requests, runs a model over many texts, and makes vectors of texts.
 
 The result for a text is a dictionary of values for JSON.
 """
@@ -23,7 +23,7 @@ from data.text.encodings import Decoding
 Result = dict[str, Any]
 Run = Callable[[Sequence[Request]], list[Result]]
 MASK = "[MASK]"
-# A vector of a text, of the states of its tokens [tokens, hidden].
+# Functions from the states of a text's tokens, [tokens, hidden], to a vector of the text.
 POOLING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "mean": lambda states: states.mean(0),
     "max": lambda states: states.max(0),
@@ -33,23 +33,24 @@ _NUMBERS = {(1,): "one text", (2,): "two texts", (1, 2): "one text or two"}
 
 
 class TrainedModel:
-    """A model with its vocabulary, loaded once.
+    """A loaded model with its tokenizer; subclasses add the methods of a head.
 
     Args:
-        top_k: fills of a mask, or answers to a question, that a result lists.
+        top_k: number of fills of a mask, or of answers to a question, in a result.
     Attributes:
-        num_read, num_truncated: texts (or pairs) that were made sequences so far, and those of them that were longer
-            than `max_seq_length`: their ends were not read. Questions, masks and entities are read in windows.
-        cut_requests: gets the texts whose ends were not read, where a caller put a set.
+        num_read: number of texts (or pairs) that were tokenised so far.
+        num_truncated: how many of these were longer than `max_seq_length`, so that their ends were not read. Questions,
+            masks and entities are read in windows.
+        cut_requests: collects the texts whose ends were not read, if a caller has put a set here.
     """
 
     task: str
-    keys: Keys = SINGLE_KEYS  # of a JSON request, the first that fit
+    keys: Keys = SINGLE_KEYS  # keys of the texts in a JSON request; the first that fit
     splits_tabs: bool = False  # whether a tab in a line separates two texts
-    repeated: tuple[str, ...] = ("text", "text_pair")  # keys of the texts of a plain line that its result repeats
+    repeated: tuple[str, ...] = ("text", "text_pair")  # names under which the texts of a plain line stand in its result
     hidden: str = ""  # the key of a JSON line that its result does not repeat
     num_texts: tuple[int, ...] = (1,)  # numbers of texts that a request can have
-    pooling: str = "mean"  # how the tokens' states become a vector: a key of POOLING, or none: they are given
+    pooling: str = "mean"  # how token states become a vector: a key of POOLING, or none: no pooling
 
     def __init__(
         self, opened: OpenedModel, *, max_seq_length: int | None = None, batch_size: int = 32, top_k: int = 5
@@ -63,7 +64,7 @@ class TrainedModel:
         if not 8 <= length <= most:
             raise ValueError(f"max_seq_length={length} must be from 8 to the model's {most} positions")
         self.opened, self.forward, self.max_seq_length = opened, opened.forward, length
-        self.labels = opened.labels or ()  # of a classifier
+        self.labels = opened.labels or ()  # the classes of a classifier or tagger
         self.batch_size, self.top_k = batch_size, top_k
         self.num_read = self.num_truncated = 0
         self.cut_requests: set[Request] | None = None
@@ -74,7 +75,7 @@ class TrainedModel:
         return f"<{type(self).__name__}: {self.opened.describe()}>"
 
     def predict(self, requests: Sequence[RawRequest]) -> list[Result]:
-        """The results for texts (pairs of texts; questions and contexts), in their order."""
+        """Predict results for texts, pairs of texts, or questions with contexts, in the order of the requests."""
         requests, checked = list_of_texts(requests), list[Request]()
         refuse_nothing(requests)
         for request in requests:
@@ -85,19 +86,19 @@ class TrainedModel:
         return self.run(checked)
 
     def request(self, raw: RawRequest) -> Request:
-        """A text, a sequence of texts or a JSON object, checked."""
+        """Check a request, which is a text, a sequence of texts or a JSON object; returns its texts."""
         texts = (raw,) if isinstance(raw, bytes) else texts_of(raw, self.text_keys())
         for text in texts:
             checked_text(text)
         self.check(texts)
-        if isinstance(self.tokenizer, LibraryTokenizer):  # whose rules may fail at a text
+        if isinstance(self.tokenizer, LibraryTokenizer):  # its rules may fail on a text
             self.tokenize(texts)
         return texts
 
     def text_keys(self) -> Keys:
-        """The names that the texts of a request can have. The names of the training data come first.
+        """The keys that the texts of a request can have; the column names of the training come first.
 
-        A part of what the training joined is not its text, also if the part has a usual name.
+        If the training joined several columns to one text, a single one of them is not accepted as the text.
         """
         trained_on = tuple(self.opened.usage.text_columns)
         parts = {part.lower() for name in trained_on for part in joined_parts(name)}
@@ -111,11 +112,11 @@ class TrainedModel:
             raise ValueError(f"{len(texts)} text(s) in a request; this model takes {_NUMBERS[self.num_texts]}{pair}")
 
     def tokenize(self, texts: Request) -> None:
-        """Split texts as this head does; UnreadableTextError if the tokenizer cannot."""
+        """Tokenise texts as this head does. UnreadableTextError if the tokenizer cannot read a text."""
         self.tokenizer.encode_texts(texts)
 
     def row_form(self, kind: str = "auto", keys: Keys = (), decoding: Decoding | None = None) -> RowForm:
-        """Where the texts are in rows of a kind of input. `keys` and `decoding` replace the model's own."""
+        """Describe where the texts are in input rows of a kind; `keys` and `decoding` replace the model's values."""
         form = (kind, self.splits_tabs, self.repeated, self.hidden, decoding or Decoding.of(self.opened.usage))
         return RowForm(keys or self.text_keys(), self.request, *form)
 
@@ -124,15 +125,16 @@ class TrainedModel:
         raise NotImplementedError
 
     def columns(self) -> dict[str, type]:
-        """The columns of a table that the results become (`records.flat`), and their types."""
+        """Names and types of the columns that results have in a table (see `records.flat`)."""
         raise NotImplementedError
 
     def encode(self, texts: Sequence[str], input_type: str = "passage") -> np.ndarray:
-        """Vectors of texts, float32 [n, hidden]: as the model was trained for, else means (`pooling`) of the last
-        hidden states over all tokens. Long texts are cut.
+        """Make vectors of texts, float32 [n, hidden]. Long texts are cut.
+
+        Vectors are made as in the model's training, otherwise as means (or `pooling`) of the last hidden states.
 
         Args:
-            input_type: "query" or "passage", whose prefix the texts get; "": none.
+            input_type: "query" or "passage": the prefix that is put before each text; "": no prefix.
         """
         checked = checked_texts(list_of_texts(texts))
         if not self.opened.can_encode():
@@ -145,31 +147,31 @@ class TrainedModel:
         return self.vectors(self.sequences(checked, input_type))
 
     def sequences(self, texts: Sequence[str], input_type: str = "passage") -> FeatureTable:
-        """Texts with the prefix of their kind, as `encode` reads them."""
+        """Tokenise texts with the prefix of their kind, as `encode` does."""
         prefix = getattr(self.opened.usage.vectors, f"{input_type}_prefix", "")
         return self.table([(prefix + text,) for text in texts])
 
     def vectors(self, table: FeatureTable) -> np.ndarray:
-        """The vectors of sequences, as `encode` makes them."""
+        """Make vectors of tokenised texts, as `encode` does."""
         lengths, vectors = table.lengths(), dict[int, np.ndarray]()
-        for row, states, *_ in self.outputs("encoder", table):  # or the vector, of a model that was trained for it
+        for row, states, *_ in self.outputs("encoder", table):  # a model that was trained for vectors gives a vector
             vectors[row] = states if states.ndim == 1 else POOLING[self.pooling](states[: lengths[row]])
         return np.stack([vectors[row] for row in range(len(vectors))])
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[dict[str, Any]]]:
-        """The `top_k` most likely tokens at each [MASK] of a text: [{"token": ..., "probability": ...}, ...]."""
+        """Predict the `top_k` most likely tokens at each [MASK]: [{"token": ..., "probability": ...}, ...] for each."""
         raise self._lacks("fill_mask", "masked-lm")
 
     def answer(self, question: str, paragraph: str) -> Any:
-        """The answer to a question about a paragraph, an `AnsweredQuestion`."""
+        """Answer a question about a paragraph; returns an `AnsweredQuestion`."""
         raise self._lacks("answer", "question-answering")
 
     def rank_scores(self, query: str, passages: Sequence[str]) -> np.ndarray:
-        """Score passages by a reranker, float32 [n]: `bert.inference.classifier.Classifier.rank_scores`."""
+        """Score passages for a query by a reranker, float32 [n]; see `Classifier.rank_scores`."""
         raise self.lacks_scores()
 
     def is_reranker(self) -> bool:
-        """Whether the model gives one number for a query and a passage, `rank_scores`."""
+        """Whether the model gives one score for a query and a passage, so that `rank_scores` works."""
         return False
 
     def lacks_scores(self) -> ValueError:
@@ -184,14 +186,14 @@ class TrainedModel:
         )
 
     def longest_text(self) -> str:
-        """How much of a text is read, such as "128 tokens"."""
+        """The length up to which a text is read, such as "128 tokens"."""
         return f"{self.max_seq_length} tokens"
 
     def cut_texts(self, read: int = 0, truncated: int = 0) -> str:
-        """A line that says how many texts were longer; "" if none was.
+        """A line with the number of truncated texts; "" if no text was truncated.
 
         Args:
-            read, truncated: `num_read` and `num_truncated` from which on texts count.
+            read, truncated: earlier values of `num_read` and `num_truncated`; only later texts are counted.
         """
         cut = self.num_truncated - truncated
         texts = f"{cut:,} of {self.num_read - read:,} texts were longer than {self.longest_text()}"
@@ -200,7 +202,7 @@ class TrainedModel:
     # -- for the heads
 
     def table(self, requests: Sequence[Request]) -> FeatureTable:
-        """Texts, or pairs of texts (not both), as sequences."""
+        """Tokenise requests, which are all single texts or all pairs, to sequences."""
         table, cut = cut_features(self.tokenizer, list(zip(*requests, strict=True)), self.max_seq_length)
         self.num_read += len(requests)
         self.num_truncated += int(cut.sum())
@@ -209,16 +211,16 @@ class TrainedModel:
         return table
 
     def batches(self, table: FeatureTable) -> Iterator[PredictionBatch]:
-        """The rows of a batch and its feed, by length."""
+        """Batches of sequences sorted by length, each with its rows and its feed."""
         return prediction_batches(table, self.batch_size, max_seq_length=self.max_seq_length)
 
     def outputs(self, task: str, table: FeatureTable) -> Iterator[tuple[Any, ...]]:
-        """Each sequence's row, and its outputs in the order of `outputs_of`. Outputs of tokens include padding."""
+        """Run the model; yields (row, outputs in the order of `outputs_of`). Outputs of tokens include padding."""
         for rows, feed in self.batches(table):
             yield from zip(rows.tolist(), *self.forward(task, feed).values(), strict=True)
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:
-    """Softmax over the last axis, float64."""
+    """Softmax over the last axis, float64. Raises an error if logits are not finite."""
     check_finite({"logits": logits})
     return softmax(logits.astype(np.float64), axis=-1)

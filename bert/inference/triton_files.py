@@ -1,4 +1,4 @@
-"""Describes an ONNX file for NVIDIA's Triton Inference Server: config.pbtxt, and the names of the classes."""
+"""Writes files that NVIDIA's Triton Inference Server needs for an ONNX file: config.pbtxt and the class names."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,8 +22,8 @@ def write_triton_config(folder: Path, onnx_file: Path, labels: Sequence[str] | N
     """Describe the inputs and outputs of `onnx_file` in folder/config.pbtxt; the classes go into folder/labels.txt.
 
     The folder is one model of a repository: `tritonserver --model-repository PARENT` serves all folders of its parent,
-    each by its name. The format is that of model_config.proto (github.com/triton-inference-server/common); a test reads
-    what is written with that schema. No Triton was run.
+    each by its name. The format is defined by model_config.proto (github.com/triton-inference-server/common); a test
+    parses the file with this schema. It was not tried with a running Triton.
     """
     import onnx
 
@@ -39,7 +39,7 @@ def write_triton_config(folder: Path, onnx_file: Path, labels: Sequence[str] | N
 
 
 def _tensor(field: str, value: Any, onnx: Any, labels: str) -> str:
-    """An input or output; the first dimension is the batch, which Triton adds itself."""
+    """The entry of an input or output, without the batch dimension, which Triton adds itself."""
     tensor = value.type.tensor_type
     dims = ", ".join(str(size.dim_value or -1) for size in tensor.shape.dim[1:])
     kind = _TYPES[onnx.TensorProto.DataType.Name(tensor.elem_type)]

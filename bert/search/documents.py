@@ -245,7 +245,7 @@ def _half_pair(row: Mapping[Any, Any]) -> str:
 
 
 class PassageCutter:
-    """Cuts documents into passages; a passage that stands twice in its file is kept once.
+    """Cuts documents into passages; equal passages of a file are kept once, unless their rows have ids.
 
     Args:
         count: function that counts the tokens of texts.

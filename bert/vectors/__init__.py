@@ -1,1 +1,1 @@
-"""Vectors of texts for search: pairs from a user's table or text, their training, and recall compared with BM25."""
+"""Trains vectors of texts for search on pairs from a user's table or text, and compares their recall with BM25."""

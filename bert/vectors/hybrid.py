@@ -1,4 +1,4 @@
-"""BM25, vectors and the hybrid ranking of both on held-out queries: the weight, the figures, and which one to use."""
+"""Compares BM25, vectors and the hybrid ranking on held-out queries, and fits the weight of the hybrid ranking."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ _RANKINGS = {
 
 @dataclass(frozen=True)
 class HeldOutSearch:
-    """A search for held-out queries, with all that does not depend on the model.
+    """A search with held-out queries: BM25 scores and relevant passages, which do not depend on the model.
 
     Attributes:
         words: float32 [q, p], the scores of BM25.
@@ -39,7 +39,7 @@ class HeldOutSearch:
 
     @classmethod
     def of(cls, pairs: "pd.DataFrame") -> "HeldOutSearch | None":
-        """The search of pairs; None for pairs with a score or a class, which are not searched for."""
+        """The search with the queries of held-out pairs; None if all pairs have a score or a class."""
         if pairs.kind.isin([SCORED, LABELLED]).all():
             return None
         queries = scored(pairs)
@@ -47,17 +47,17 @@ class HeldOutSearch:
         return cls(words, *relevance(queries, pairs))
 
     def cosines(self, vectors: np.ndarray) -> np.ndarray:
-        """The cosines, float32 [q, p], of vectors of the queries and then of the passages, [q + p, width]."""
+        """Cosines of queries and passages, float32 [q, p]; `vectors` [q + p, width] has the queries first."""
         return cosines(vectors, len(self.words))
 
     def fitted_weight(self, vectors: np.ndarray) -> float:
-        """The share of the vectors with which these queries are answered best."""
+        """The weight of the vectors in the hybrid ranking that answers these queries best."""
         return fitted_weight(self.words, self.cosines(vectors), self.relevant, self.itself)
 
     def compare(
         self, vectors: np.ndarray, weight: float | None, fitted_here: bool = False
     ) -> tuple[dict[str, float], str]:
-        """Metrics of the hybrid ranking; sentences that compare it with its better part, and name the ranking to use.
+        """Compare the hybrid ranking with BM25 and vectors alone: (metrics, sentences that name the best ranking).
 
         Args:
             weight: the share of the vectors; None: it is fitted here.

@@ -1,4 +1,4 @@
-"""What is measured of pairs: which queries are searched for, among which passages, and which passages are right."""
+"""Selects the queries, passages and relevant passages of held-out pairs, and computes the metrics of a search."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ _LEAST_SCORED, _MOST_SCORED = 20, 1_000  # queries
 
 
 def figures_of(scores: np.ndarray, queries: "pd.DataFrame", pairs: "pd.DataFrame") -> Metrics:
-    """The metrics of some queries: of a search, or the correlation with given scores.
+    """The metrics of some queries: recall, MRR and nDCG of a search, or the correlation with the scores of pairs.
 
     Args:
         scores: float [q, p].
@@ -34,13 +34,13 @@ def figures_of(scores: np.ndarray, queries: "pd.DataFrame", pairs: "pd.DataFrame
 
 
 def relevance(queries: "pd.DataFrame", pairs: "pd.DataFrame") -> tuple[np.ndarray, np.ndarray]:
-    """Which passages answer a query, and which are the query itself, which it does not find: bool [q, p] each.
+    """Two masks, bool [q, p]: passages that answer a query, and passages equal to the query, which it cannot find.
 
-    A passage is relevant to a query if a pair has both, or a text nearly equal to it; of texts with a class, those of
-    the query's class are. A query may be a passage, of the pair before it or as a text of a class.
+    A passage is relevant to a query if a pair has the query and the passage or a nearly equal one. If texts have a
+    class, all texts of the query's class are relevant. A query can be a passage too, of another pair or of its class.
 
     Args:
-        as of `figures_of`.
+        All arguments are as in `figures_of`.
     """
     import pandas as pd
 
@@ -57,8 +57,11 @@ def relevance(queries: "pd.DataFrame", pairs: "pd.DataFrame") -> tuple[np.ndarra
 
 
 def scored(pairs: "pd.DataFrame") -> "pd.DataFrame":
-    """The pairs whose queries are searched for, each query once: at most 1,000 rows, titles and questions, if there are
-    enough. Of pairs with a score: all, up to as many."""
+    """The pairs whose queries are measured: at most 1,000, each query once.
+
+    Pairs of neighbouring or later paragraphs are measured only if the other kinds give fewer than 20 queries. Pairs
+    with a score are all measured, up to the same number.
+    """
     if (pairs.kind == SCORED).all():
         return pairs.head(_MOST_SCORED)
     queries = pairs[pairs.kind != SAME_TEXT].drop_duplicates("plain_query")
@@ -67,5 +70,5 @@ def scored(pairs: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def searched(pairs: "pd.DataFrame") -> "pd.DataFrame":
-    """The pairs whose passages are searched among: the first of nearly equal ones; of classes or scores all."""
+    """The pairs whose passages can be found: one of nearly equal passages, but all texts with a class or a score."""
     return pairs if pairs.kind.isin([LABELLED, SCORED]).all() else pairs.drop_duplicates("alike")

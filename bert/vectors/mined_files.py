@@ -1,4 +1,4 @@
-"""The files of a mining: negatives of the training pairs, and candidates of the held-out queries, as JSON lines."""
+"""Writes the files of mining as JSON lines: negatives of training pairs, and candidates of held-out queries."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ NEGATIVES, CANDIDATES, MINED = "negatives.jsonl", "candidates.jsonl", "mined.jso
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write the file whole or not at all."""
+    """Write rows as JSON lines. A failed write leaves no file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as partial, open(partial, "w", encoding="utf-8") as file:
         for row in rows:
@@ -22,6 +22,6 @@ def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def write_negatives(path: Path, pairs: "pd.DataFrame", negatives: Sequence[Sequence[str]]) -> None:
-    """Write {"query", "passage", "negatives"} for each pair."""
+    """Write one line {"query", "passage", "negatives"} for each pair."""
     texts = zip(pairs["query"], pairs.passage, negatives, strict=True)
     write_lines(path, ({"query": query, "passage": passage, "negatives": each} for query, passage, each in texts))

@@ -1,4 +1,4 @@
-"""Mined hard negatives: passages that the model or BM25 ranks high for a query, although they do not answer it.
+"""Mines hard negatives: passages that the model or BM25 ranks high for a query, although they do not answer it.
 
 A passage that is as near to the query as its answer may be an answer that nobody marked. So a candidate is refused if
 its cosine with the query exceeds a share of the cosine of the answer, the positive (positive-aware mining: de Souza
@@ -21,16 +21,16 @@ from bert.vectors.pairs import are_relevant, relevant_keys
 if TYPE_CHECKING:
     import pandas as pd
 
-_QUERIES = 128  # whose scores are computed at a time: 50 MB for 100,000 passages
+_QUERIES = 128  # queries whose scores are computed at a time: 50 MB for 100,000 passages
 
 
 class MinedNegatives(NamedTuple):
-    """The negatives of each pair, and counts over all pairs.
+    """The mined negatives of each pair, and counts over all pairs.
 
     Attributes:
-        negatives: texts of passages of each pair, the hardest first.
-        candidates: how many there were before the margin.
-        refused: how many of these the margin refused.
+        negatives: negative passages of each pair, the hardest first.
+        candidates: number of candidates before the margin was applied.
+        refused: number of candidates that the margin refused.
     """
 
     negatives: list[list[str]]
@@ -39,10 +39,10 @@ class MinedNegatives(NamedTuple):
 
 
 class _Passages(NamedTuple):
-    """The p passages that are searched among."""
+    """The p passages from which negatives are mined."""
 
     texts: Sequence[str]
-    alike: np.ndarray  # int64 [p], a number of its own for each, which nearly equal passages of other pairs have too
+    alike: np.ndarray  # int64 [p], all different; a nearly equal passage of another pair has the same number
     units: np.ndarray  # float32 [p, width], vectors of length 1
 
 
@@ -50,19 +50,19 @@ class _Queries(NamedTuple):
     """The q different queries of the pairs."""
 
     texts: np.ndarray
-    alike: np.ndarray  # int64 [q], of the passage that equals the query; -1: none
+    alike: np.ndarray  # int64 [q], number of the passage that equals the query; -1: none
     units: np.ndarray
     relevant: np.ndarray  # the `relevant_keys` of all pairs
-    num_passages: int  # above all numbers of passages
+    num_passages: int  # larger than each number in `alike`
 
 
 def different_queries(pairs: "pd.DataFrame") -> list[str]:
-    """The different queries of pairs, in the order of their first pairs, whose vectors `mine` takes."""
+    """The distinct queries of pairs in order of first occurrence; `mine` takes their vectors."""
     return pairs["query"][~pairs.duplicated("plain_query")].tolist()
 
 
 def drawn(number: int, most: int, seed: int) -> np.ndarray:
-    """int64, ascending: places of at most `most` of `number` pairs, drawn by the seed."""
+    """Draw at most `most` of `number` pairs by the seed; returns their places, int64, ascending."""
     return np.sort(permutation(stream_key(seed, "mined pairs"), number)[:most])
 
 
@@ -77,11 +77,11 @@ def mine(
     """Mine the negatives of training pairs among their passages. The result depends on the arguments alone.
 
     Args:
-        pairs: that get negatives.
-        answers: all pairs of the training, also those that get none: the passages of a query are no negatives of it.
-        passages: the `searched` rows of `pairs`, one of nearly equal passages each.
-        vectors: float32 [q + p, width], of the `different_queries` and then of the passages.
-        words: the index of the passages.
+        pairs: the pairs that get negatives.
+        answers: all training pairs, with or without negatives: no passage of a query becomes its negative.
+        passages: the `searched` rows of `pairs`, which have no two nearly equal passages.
+        vectors: float32 [q + p, width]: vectors of the `different_queries`, then of the passages.
+        words: BM25 index of the passages.
     """
     import pandas as pd
 
@@ -112,16 +112,16 @@ def mine(
 
 
 def _highest(cosine: float, share: float) -> float:
-    """The highest cosine of a negative; also below that of the positive if that is negative."""
+    """The highest cosine that a negative may have; it is at most the positive's cosine, whatever its sign."""
     return cosine - (1 - share) * abs(cosine)
 
 
 def _candidates(
     queries: _Queries, passages: _Passages, words: WordIndex, block: np.ndarray, rule: MiningRule
 ) -> Iterator[tuple[int, list[int], np.ndarray]]:
-    """(query, places of its candidates, its cosines) for a block of queries.
+    """Yield (query, places of its candidates, its cosines with all passages) for each query of a block.
 
-    The sources take turns, the hardest candidate first. No candidate answers the query or equals it.
+    Candidates of the sources alternate, the hardest first. No candidate answers the query or equals it.
     """
     cosines = queries.units[block] @ passages.units.T
     is_wrong = ~are_relevant(queries.relevant, block, passages.alike, queries.num_passages)
@@ -139,7 +139,7 @@ def _candidates(
 
 
 def _best(scores: np.ndarray, depth: int) -> list[list[int]]:
-    """The places of each row's highest finite scores, best first; of equal scores the first place."""
+    """Places of the `depth` highest finite scores of each row, best first; of equal scores the earlier place first."""
     depth = min(depth, scores.shape[1])
     # Of scores equal to the last, argpartition takes any: ties are broken here by place.
     least = np.partition(scores, scores.shape[1] - depth, axis=1)[:, -depth]

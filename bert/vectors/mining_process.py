@@ -2,9 +2,9 @@
 
 A job starts it after the training of the vectors. It writes into the folder of FILE
 
-negatives.jsonl   {"query", "passage", "negatives"} of each training pair
-candidates.jsonl  {"query", "candidates", "relevant", "scores"} of each held-out query, by the hybrid ranking
-mined.json        what was mined and how, once both are there
+negatives.jsonl   one line {"query", "passage", "negatives"} for each training pair
+candidates.jsonl  one line {"query", "candidates", "relevant", "scores"} for each held-out query, by the hybrid ranking
+mined.json        settings and counts of the mining, written after both files
 """
 
 import json
@@ -41,18 +41,18 @@ from bert.vectors.task import VectorTask
 if TYPE_CHECKING:
     import pandas as pd
 
-DEPTH = 100  # candidates of a held-out query, at most
-_TEXTS_AT_ONCE = 1024  # of which the progress is shown
-_SHOWN_CHARACTERS = 160  # of a text of the example
+DEPTH = 100  # most candidates of a held-out query
+_TEXTS_AT_ONCE = 1024  # texts that are encoded between two updates of the progress bar
+_SHOWN_CHARACTERS = 160  # most characters of a text in the printed example
 
 
 class MiningRequest(BaseModel):
-    """What to mine: a run file of this process.
+    """The request of a mining, which the process reads from its run file.
 
     Attributes:
-        config: of the training whose weights rank the passages, and whose pairs get negatives.
-        most_pairs: that get negatives, drawn by the seed; None: all.
-        made_with: what decides the result, for mined.json.
+        config: settings of the training whose weights rank the passages, and whose pairs get negatives.
+        most_pairs: most pairs that get negatives, drawn by the seed; None: all pairs.
+        made_with: everything that decides the result; it is written to mined.json.
     """
 
     config: VectorConfig
@@ -80,7 +80,7 @@ def _stop(number: int, frame: Any) -> None:
 
 
 def run(request: MiningRequest, folder: Path) -> None:
-    """Mine, write the files, and print how many negatives there are, with an example."""
+    """Mine negatives, write the files, and print the counts with an example."""
     config = request.config
     task = VectorTask(config)
     pairs, held_out = task.training, task.held_out
@@ -118,7 +118,7 @@ def run(request: MiningRequest, folder: Path) -> None:
 
 
 def _encoded(model: SentenceEncoder, queries: Sequence[str], passages: Sequence[str], what: str) -> np.ndarray:
-    """float32 [q + p, width]: the vectors of queries, then of passages."""
+    """Encode queries, then passages, with a progress bar: float32 [q + p, width]."""
     parts = list[np.ndarray]()
     with progress(f"encoding {what}", len(queries) + len(passages), "texts") as bar:
         for kind, texts in (("query", queries), ("passage", passages)):
@@ -129,9 +129,9 @@ def _encoded(model: SentenceEncoder, queries: Sequence[str], passages: Sequence[
 
 
 def candidate_rows(held_out: "pd.DataFrame", model: SentenceEncoder) -> Iterator[dict[str, Any]]:
-    """The best passages of each held-out query, as lines of candidates.jsonl.
+    """The candidates of each held-out query, at most 100 and best first, as lines of candidates.jsonl.
 
-    Their scores are hybrid, with the weight that the other half of the queries gives (`cross_fitted`).
+    The scores are hybrid, with the weight that was fitted on the other half of the queries (`cross_fitted`).
     """
     queries, passages = scored(held_out), searched(held_out)
     texts = queries["query"].tolist(), passages.passage.tolist()
@@ -151,7 +151,7 @@ def candidate_rows(held_out: "pd.DataFrame", model: SentenceEncoder) -> Iterator
 
 
 def counts_of(mined: MinedNegatives) -> dict[str, Any]:
-    """How many pairs got how many negatives, and how many candidates there were and were refused."""
+    """Counts for mined.json: pairs, negatives, pairs by number of negatives, candidates, refused candidates."""
     numbers = [len(negatives) for negatives in mined.negatives]
     by_number = {str(number): numbers.count(number) for number in sorted(set(numbers))}
     return {
@@ -164,7 +164,7 @@ def counts_of(mined: MinedNegatives) -> dict[str, Any]:
 
 
 def lines_of(counts: dict[str, Any], pairs: "pd.DataFrame", mined: MinedNegatives, rule: MiningRule) -> Iterator[str]:
-    """The counts as sentences, and the first pair that got a negative as an example."""
+    """Sentences with the counts, and the first pair with a negative as an example."""
     with_all = counts["pairs_by_negatives"].get(str(rule.number), 0)
     without = counts["pairs_by_negatives"].get("0", 0)
     yield (

@@ -1,4 +1,4 @@
-"""The rule by which passages become hard negatives."""
+"""The rule that decides which passages become hard negatives."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,13 +8,13 @@ Source = Literal["model", "words"]
 
 @dataclass(frozen=True)
 class MiningRule:
-    """Which passages become the negatives of a pair.
+    """Rule that decides which passages become the negatives of a pair.
 
     Attributes:
-        number: negatives of a pair, at most.
-        share: a negative's cosine with the query is at most this share of the positive's.
-        depth: so many of the best passages of each source are candidates.
-        sources: the model's cosines, BM25 of words; they take turns.
+        number: most negatives of a pair.
+        share: a negative's cosine with the query is at most this share of the positive's cosine.
+        depth: number of best passages of each source that become candidates.
+        sources: rankings that give candidates in turn: cosines of the model, BM25 of words.
     """
 
     number: int = 8

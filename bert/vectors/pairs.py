@@ -1,6 +1,6 @@
-"""Pairs of a query and a passage: rows of a table, or made from the user's text; cleaned, grouped and held out.
+"""Makes pairs of a query and a passage from a table or from text, cleans and groups them, and holds some out.
 
-To measure on, also texts of classes, each of which is a query for the others of its class, and pairs with a score.
+For measuring alone there are also texts with a class, where each text is a query for its class, and pairs with a score.
 
 A frame of pairs has the columns `query`, `passage`, `negatives` (lists of passages that answer the query wrongly),
 `kind` and `where` (how the pair was found, and in which row or document), `unit` (pairs of one are held out together),
@@ -42,7 +42,7 @@ TITLE, QUESTION, TABLE = "title and body", "question and answer", "rows of the t
 LABELLED, SCORED = "texts with a class", "pairs with a score"
 LATER, NEIGHBOURS = "title and a later paragraph", "neighbouring paragraphs"
 SAME_TEXT = "a text under two dropouts"
-SENTENCE = "first sentence and the rest"  # of a document of one paragraph, such as a ticket (Lee et al., 2019)
+SENTENCE = "first sentence and the rest"  # a document of one paragraph, such as a ticket (Lee et al., 2019)
 _QUERIES = "query question title anchor sentence1 premise q".split()
 _PASSAGES = "passage positive answer body document context sentence2 hypothesis content text".split()
 _SCORES = "score similarity similarity_score relatedness_score".split()  # of two sentences
@@ -51,10 +51,10 @@ _QUERY_IDS = [(name,) for name in ("query_id", "query-id", "qid", "question_id")
 _NEGATIVE = re.compile(r"(hard_?)?neg(ative)?s?(_?\d+)?", re.IGNORECASE)
 _MAY_BE_EQUAL = (SAME_TEXT, LABELLED, SCORED)
 _UNIT = 50  # pairs of a document that are held out together, so that a single long one is divided too
-_LEAST_WORDS = 6  # of a paragraph
-_LARGE_GROUP = 0.1  # of all pairs
-_MUCH = 0.3  # of all pairs; it is a warning if more are left out
-_END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])(?=.)")  # of a sentence
+_LEAST_WORDS = 6  # fewest words of a paragraph
+_LARGE_GROUP = 0.1  # share of all pairs from which a group is noted
+_MUCH = 0.3  # share of all pairs; leaving out more gives a warning
+_END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])(?=.)")  # the end of a sentence
 _HEADING_MARK = re.compile(r"\A(#+|(q|a|question|answer)\s*[:.])\s+", re.IGNORECASE)  # also before a question
 _HEADING = re.compile(r"^(#+[ \t].*|.*[?\uff1f])$|^(.+)\n([=\-~^\"'#*+])\3{2,}[ \t]*$", re.MULTILINE)
 Pair = dict[str, Any]
@@ -63,7 +63,7 @@ Pair = dict[str, Any]
 def table_pairs(
     path: Path, query: str | None, passage: str | None, decoding: Decoding, notes: list[str], to_measure: bool = False
 ) -> Iterator[Pair]:
-    """The rows of a table, whose columns are named or known by usual names; to measure also of classes or scores."""
+    """Read pairs from a table by named or usual columns; `to_measure` also accepts classes and scores of texts."""
     table = user_table(path, TableForm(None, decoding.header, "cells", flags=""), decoding=decoding)
     names = [*map(str, table.columns)]
     queries = product([query] if query else _QUERIES, [passage] if passage else _PASSAGES)
@@ -101,9 +101,9 @@ def table_pairs(
 
 
 def without_repeated_parts(pairs: Iterable[Pair], share: float, notes: list[str]) -> list[Pair]:
-    """Remove from queries and passages of a table the parts that stand in more than `share` of them.
+    """Remove parts, such as greetings, that stand in more than `share` of the queries or passages of a table.
 
-    A text of such parts alone is left as it is. Texts with a class or a score are.
+    A text that would become empty stays as it is. Tables of texts with a class or a score stay as they are.
     """
     rows = list(pairs)
     kinds = {pair["kind"] for pair in rows}
@@ -120,10 +120,11 @@ def without_repeated_parts(pairs: Iterable[Pair], share: float, notes: list[str]
 def text_pairs(
     path: Path, decoding: Decoding, notes: list[str], text_field: str | None = None, repeated_share: float = 1.0
 ) -> Iterator[Pair]:
-    """The pairs of the documents in a folder or file; `notes` gets what was not read.
+    """Make pairs from the documents of a folder or file; `notes` gets lines about files that were not read.
 
     Args:
-        repeated_share: parts of a larger share of the rows of a table, or the mails of a file, are taken out.
+        repeated_share: parts that stand in a larger share of the rows of a table, or of the mails of a file, are
+            taken out.
     """
     reading = Reading(decoding.language, decoding.encoding, text_field=text_field)
     findings = Findings()
@@ -147,7 +148,7 @@ def text_pairs(
 
 
 def _documents(source: Input, reading: Reading, findings: Findings) -> Iterator[tuple[str, str]]:
-    """(id, text) of each document of a file."""
+    """Read a file; yields (id, text) of each document."""
     parts = list[str]()
     for piece in read_pieces(source, reading, findings):
         parts.append(piece.text)
@@ -165,8 +166,12 @@ def _without_repeated_parts(
 
 
 def document_pairs(text: str) -> list[tuple[str, str, str]]:
-    """(kind, query, passage): a heading or question and a paragraph below it, or two paragraphs without one above; of a
-    lone paragraph the first sentence and the rest, or the whole twice."""
+    """Make pairs (kind, query, passage) from a document.
+
+    The query is a heading or question and the passage a paragraph below it. Paragraphs without a heading above are
+    paired with the next one. A lone paragraph gives its first sentence and the rest, or itself twice if it is one
+    sentence.
+    """
     blocks, pairs = list(_blocks(text)), list[tuple[str, str, str]]()
     title = next((block for block, is_heading in blocks if is_heading), "")
     heading, kind = "", NEIGHBOURS
@@ -183,7 +188,7 @@ def document_pairs(text: str) -> list[tuple[str, str, str]]:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, bool]]:
-    """Paragraphs, and whether each is a heading or a question: by marks, or a short line that ends without a stop."""
+    """Split a text into (block, is_heading). A heading has a mark, or is a short line without a stop at its end."""
     parts = re.split(r"\n[ \t]*\n", _HEADING.sub(r"\n\n\1\2\n\n", text.replace("\r\n", "\n")))
     for part in parts if len(parts) > 1 else text.splitlines():
         block = _HEADING_MARK.sub("", " ".join(part.split()), count=1)
@@ -194,7 +199,7 @@ def _blocks(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def cleaned(pairs: Iterable[Pair], source: Path, notes: list[str]) -> "pd.DataFrame":
-    """The frame of the pairs; `notes` gets how many there are of each kind, and what was left out and why."""
+    """Clean pairs and make their frame; `notes` gets counts by kind, and counts and reasons of pairs left out."""
     import pandas as pd
 
     frame = pd.DataFrame(pairs, columns=["query", "passage", "negatives", "kind", "where", "unit", "id", "value"])
@@ -235,7 +240,7 @@ def cleaned(pairs: Iterable[Pair], source: Path, notes: list[str]) -> "pd.DataFr
 
 
 def _connected(frame: "pd.DataFrame") -> np.ndarray:
-    """int64 [n]: one number for all pairs that share a query or nearly a passage, from pair to pair."""
+    """Number the groups of pairs, int64 [n]: pairs that share a query or nearly a passage, also through other pairs."""
     components = Components(len(frame))
     components.link_equal(frame.plain_query.to_numpy())
     components.link_equal(frame.alike.to_numpy())
@@ -255,24 +260,25 @@ def _notes_of_groups(frame: "pd.DataFrame") -> Iterator[str]:
 
 
 def asked_for(pairs: "pd.DataFrame") -> "pd.Series":
-    """What each pair's query asks for: its class (column `query_class`), or else the query itself.
+    """The key of each pair's query: its class (column `query_class`), otherwise the query itself.
 
-    Passages of all queries that ask for the same are no negatives of each of them.
+    A passage of a query is no negative for any query with the same key.
     """
     return pairs.plain_query.where(pairs.value.isna(), "class\n" + pairs.value.astype(str))  # no query has \n
 
 
 def relevant_keys(queries: np.ndarray, passages: np.ndarray, number: int) -> np.ndarray:
-    """int64, ascending: query x `number` + passage of each pair, for `are_relevant`.
+    """Encode each pair as query x `number` + passage, for `are_relevant`: int64, ascending, each once.
 
     Args:
-        queries, passages: int64 [n], numbers of the queries and passages of the pairs, passages below `number`.
+        queries, passages: int64 [n], the numbers of each pair's query and passage.
+        number: larger than each number of a passage.
     """
     return np.unique(queries.astype(np.int64) * number + passages)
 
 
 def are_relevant(keys: np.ndarray, queries: np.ndarray, passages: np.ndarray, number: int) -> np.ndarray:
-    """bool [q, p]: whether a passage is given for a query, by any pair; a passage below 0 is given for none."""
+    """Whether any pair has the query and the passage: bool [q, p]; False for passages with a negative number."""
     wanted = queries.astype(np.int64)[:, None] * number + passages
     places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return (keys[places] == wanted) & (passages >= 0)
@@ -281,9 +287,9 @@ def are_relevant(keys: np.ndarray, queries: np.ndarray, passages: np.ndarray, nu
 def divided(
     frame: "pd.DataFrame", fraction: float, seed: int, notes: list[str]
 ) -> tuple["pd.DataFrame", "pd.DataFrame"]:
-    """Split into (training pairs, held-out pairs): whole units whose share is nearest to the fraction are held out.
+    """Split into (training pairs, held-out pairs). Whole units are held out, up to nearly `fraction` of the pairs.
 
-    Training pairs that share a text with held-out pairs are dropped. A group is not held out as a whole, because the
+    Training pairs that share a text with held-out pairs are dropped. Groups are not held out as a whole, because all
     neighbouring paragraphs of a document are one group.
     """
     import pandas as pd
@@ -308,7 +314,7 @@ def divided(
 
 
 def without(frame: "pd.DataFrame", evaluated: "pd.DataFrame", notes: list[str]) -> "pd.DataFrame":
-    """The training pairs without the pairs of --eval. Other queries may still have a passage of --eval."""
+    """Remove the pairs of --eval from the training pairs. A passage of --eval may stay with another query."""
     import pandas as pd
 
     sides = ["plain_query", "plain_passage"]

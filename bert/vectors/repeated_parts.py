@@ -1,4 +1,4 @@
-"""Parts that stand in many rows of a table, such as greetings and signatures: found, counted, and taken out.
+"""Finds, counts and removes parts that stand in many rows of a table, such as greetings and signatures.
 
 A part is a line, a sentence of a line, or a phrase of at most four words before a comma with which the first or last
 sentence of a text begins ("Dear all,"). Parts are equal if their words are, whatever the case and punctuation. Lines
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from data.text.same_text import normalized, words_of
 
-_LEAST_TEXTS = 5  # a part of so few texts stays in any table
+_LEAST_TEXTS = 5  # a part that stands in at most so many texts always stays
 _SENTENCE = re.compile(r".*?(?:[.!?\u2026]+(?=\s)|[\u3002\uff01\uff1f]|\u2028|\n|\Z)\s*", re.DOTALL)
 _OPENING = re.compile(r"\s*(?:[^\s,]+\s+){0,3}[^\s,]+[,\uff0c\u060c]\s*")
 _MAX_SHOWN, _SHOWN_CHARACTERS = 5, 40
 
 
 def parts_of(text: str) -> list[str]:
-    """Split a text into its parts, which join to the text."""
+    """Split a text into parts; joined, they give the text."""
     sentences = [match for match in _SENTENCE.findall(text) if match]
     parts = list[str]()
     for place, sentence in enumerate(sentences):
@@ -29,17 +29,17 @@ def parts_of(text: str) -> list[str]:
 
 
 def _key(part: str) -> str:
-    """The words by which parts are equal; "" for a part that is kept anyway."""
+    """The words of a part, by which parts are compared; "" for a heading, which always stays."""
     return "" if part.lstrip().startswith("#") else " ".join(words_of(part))
 
 
 @dataclass(frozen=True)
 class RepeatedParts:
-    """The parts of many texts.
+    """The parts that many texts have in common.
 
     Attributes:
-        counts: how many different texts have each part, by its words.
-        texts: different texts that were looked at.
+        counts: number of different texts that have each part, by the words of the part.
+        texts: number of different texts that were searched.
     """
 
     counts: Mapping[str, int]
@@ -55,13 +55,13 @@ class RepeatedParts:
         return cls({key: count for key, count in counts.items() if count > least}, len(different))
 
     def removed_from(self, text: str) -> str:
-        """The text without these parts; empty if it has no others."""
+        """Remove the repeated parts from a text; empty if it has no other parts."""
         if not self.counts:
             return text
         return "".join(part for part in parts_of(text) if _key(part) not in self.counts).strip()
 
     def notes(self, share: float, what: str) -> Iterator[str]:
-        """What is taken out, for the user; nothing if nothing is."""
+        """A line for the user with the removed parts and their counts; no line if there are none."""
         if self.counts:
             most = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
             shown = ", ".join(f"{key[:_SHOWN_CHARACTERS]!r} {count:,}" for key, count in most[:_MAX_SHOWN])

@@ -1,4 +1,4 @@
-"""The settings of run_reranker.py: pairs with mined negatives, candidates to measure on, and the size of a group."""
+"""Settings of run_reranker.py: files of mined negatives and candidates, number of negatives, number of hits."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,9 +11,9 @@ from bert.config.settings_base import MayDiffer
 from bert.finetuning.config import SMALL, FineTuningConfig, TaskDataSettings, implied_settings, modes_of_files
 from bert.finetuning.inquiries import inquiries
 
-# With --hours the time decides the end, and evaluations, of many sequences, wait for it.
+# With --hours the time ends the training. Evaluations read many sequences, so only the end is evaluated.
 TIMED = {"lr_schedule": "wsd", "epochs": 20.0, "warmup_proportion": 0.01, "eval_freq": 1_000_000}
-MOST_QUERIES = 500  # held out, that are measured on
+MOST_QUERIES = 500  # most held-out queries to measure on
 _USUAL = {"batch_size": 8, "epochs": 2.0, "warmup_proportion": 0.1}
 
 
@@ -26,7 +26,7 @@ class RerankerDataSettings(TaskDataSettings):
 
 
 class RerankerConfig(FineTuningConfig):
-    """The settings of a training of a reranker."""
+    """All settings of a training of a reranker."""
 
     sample_name: ClassVar[str] = "pairs"
 

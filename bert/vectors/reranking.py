@@ -1,4 +1,4 @@
-"""A reranker as a fine-tuning task: a passage among mined negatives, and the order of held-out candidates."""
+"""The fine-tuning task of a reranker: trains on passages among mined negatives, and measures reranked candidates."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ _REMEDY = "More --hours, more pairs or a better --model may help"
 
 @dataclass(frozen=True)
 class MinedPairs:
-    """Pairs of a query and a passage, each with passages that do not answer it."""
+    """Pairs of a query and a passage, each with mined negatives: passages that do not answer the query."""
 
     queries: tuple[str, ...]
     passages: tuple[str, ...]
@@ -41,10 +41,11 @@ class MinedPairs:
 
 @dataclass(frozen=True)
 class CandidateLists:
-    """Held-out queries with their candidates.
+    """Held-out queries with their candidates of the first stage.
 
     Attributes:
-        relevant, scores: bool and float32 [queries, depth]; where a query has fewer candidates, the rest is padding.
+        relevant: bool [queries, depth]: whether a candidate answers the query; False for padding.
+        scores: float32 [queries, depth]: first-stage scores; 0 for padding, if a query has fewer candidates.
         is_candidate: bool [queries, depth]: False for padding.
     """
 
@@ -60,12 +61,13 @@ class CandidateLists:
 
 @dataclass(frozen=True)
 class GroupTable(FeatureTable):
-    """The texts of n pairs, tokenised once; their sequences are joined for each batch.
+    """The texts of n pairs, tokenised once; each batch joins them to sequences of a query and a passage.
 
     Attributes:
-        queries, passages: int64 [n], numbers of texts.
-        negatives: int64, numbers of texts, of one pair after the other; pair i has those between negative_offsets[i:].
-        group_size: sequences of a group.
+        queries, passages: int64 [n], text numbers of each pair's query and passage.
+        negatives: int64, text numbers of all negatives, pair by pair.
+        negative_offsets: int64 [n + 1]: pair i has negatives[negative_offsets[i]:negative_offsets[i + 1]].
+        group_size: number of sequences of a group: one passage and its negatives.
     """
 
     queries: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -83,7 +85,7 @@ class GroupTable(FeatureTable):
         return None
 
     def groups(self, pairs: np.ndarray, epochs: np.ndarray) -> FeatureTable:
-        """The sequences of the groups of some pairs. Each epoch has the next negatives of a pair, in turn."""
+        """The sequences of some pairs, group by group. Each epoch takes the next negatives of a pair, in turn."""
         number = self.group_size - 1
         counts = np.diff(self.negative_offsets)[pairs][:, None]
         places = (epochs[:, None] * number + np.arange(number)) % counts + self.negative_offsets[pairs][:, None]
@@ -101,7 +103,7 @@ class GroupTable(FeatureTable):
 
 
 class GroupLoader(FineTuningLoader):
-    """Micro-batches of whole groups."""
+    """Loads micro-batches that consist of whole groups."""
 
     _table: GroupTable
 
@@ -116,7 +118,7 @@ class GroupLoader(FineTuningLoader):
 
 
 class RerankingTask(RunnableTask):
-    """Training of a reranker, measured by the order of candidates that the first stage found."""
+    """Trains a reranker, and measures how well it reorders candidates of the first stage."""
 
     unit = "pairs"
     best_metric = "eval_mrr_at_10"
@@ -153,7 +155,7 @@ class RerankingTask(RunnableTask):
         return iter(())
 
     def features(self, examples: Any, training: bool = False) -> tuple[FeatureTable, dict[str, int]]:
-        """The texts of pairs; of an evaluation, the sequences of each query with its candidates."""
+        """Tokenise the texts of training pairs, or for an evaluation each query with its candidates."""
         most = self._config.data.max_seq_length
         if not training:
             lists = zip(examples.queries, examples.candidates, strict=True)
@@ -187,14 +189,14 @@ class RerankingTask(RunnableTask):
         return [f"{path}: {counts['pairs']:,} pairs, {counts['negatives'] / counts['pairs']:.1f} negatives each"]
 
     def decode(self, features: Features, outputs: Outputs) -> np.ndarray:
-        """float32 [queries, depth]."""
+        """The reranker's scores of all candidates, float32 [queries, depth]; 0 for padding."""
         examples = features.examples
         scores = np.zeros(examples.scores.shape, np.float32)
         scores[examples.is_candidate] = outputs["logits"][:, 0]
         return scores
 
     def learn_to_decode(self, features: Features, outputs: Outputs) -> None:
-        """Fit the weight of the scores; it is 0 unless they help, beyond the margin, queries that fitted no weight."""
+        """Fit the reranker's weight; it is 0 unless cross-fitted weights improve the order by more than the margin."""
         examples, scores = features.examples, self.decode(features, outputs)
         first, weighted = _metrics(examples.scores, examples), _weighted(scores, examples)
         gain, margin = gap_and_margin(weighted, first, len(examples))
@@ -202,12 +204,12 @@ class RerankingTask(RunnableTask):
         self._form = replace(self._form, weight=weight if gain > margin else 0.0)
 
     def score(self, part: Part, features: Features, predictions: np.ndarray) -> dict[str, float]:
-        """Figures of the order by weighted scores, each query with the weight that the other half has fitted."""
+        """Metrics of the reranked order; each query has the weight that was fitted on the other half of the queries."""
         examples = features.examples
         return _figures("eval", _weighted(predictions, examples), len(examples))
 
     def baseline(self, features: Features, predictions: np.ndarray) -> dict[str, Any]:
-        """Figures of the first stage and of the reranker alone, and a sentence which order to use."""
+        """Metrics of the first stage and of the reranker alone, and a verdict that names the order to use."""
         examples, number = features.examples, len(features.examples)
         first, weighted = _metrics(examples.scores, examples), _weighted(predictions, examples)
         name, model = "the order of the first stage", "The reranked order"
@@ -226,13 +228,13 @@ class RerankingTask(RunnableTask):
 
 
 def _metrics(scores: np.ndarray, examples: CandidateLists) -> Metrics:
-    """Mean recall@10 and MRR@10 of some queries, whose candidates are sorted by `scores` [queries, depth]."""
+    """Function of query rows: mean recall@10 and MRR@10 of their candidates, sorted by `scores` [queries, depth]."""
     values = found(scores, examples.relevant, ~examples.is_candidate)
     return lambda rows: {name: float(values[name][rows].mean()) for name in ("recall_at_10", "mrr_at_10")}
 
 
 def _weighted(scores: np.ndarray, examples: CandidateLists) -> Metrics:
-    """The metrics of the order by cross-fitted weighted scores."""
+    """As `_metrics`, but sorted by the weighted sum of reranker and first stage, with cross-fitted weights."""
     return _metrics(cross_fitted(examples.scores, scores, examples.relevant, ~examples.is_candidate), examples)
 
 
@@ -241,7 +243,7 @@ def _figures(prefix: str, metrics: Metrics, number: int) -> dict[str, float]:
 
 
 def read_mined_pairs(path: Path, notes: list[str]) -> MinedPairs:
-    """The pairs of a file that `bert.vectors.mining_process` wrote; `notes` gets how many have no negative."""
+    """Read negatives.jsonl of a mining. Pairs without a negative are left out, and `notes` gets their number."""
     rows = [_checked(path, number, line, _PAIR) for number, line in enumerate(_lines(path), 1)]
     kept = [row for row in rows if row["negatives"]]
     if len(kept) < len(rows):
@@ -253,7 +255,7 @@ def read_mined_pairs(path: Path, notes: list[str]) -> MinedPairs:
 
 
 def read_candidates(path: Path, depth: int, most_queries: int) -> CandidateLists:
-    """The first candidates of the first queries of a file that `bert.vectors.mining_process` wrote."""
+    """Read candidates.jsonl of a mining: at most `most_queries` queries with at most `depth` candidates each."""
     rows = [_checked(path, number, line, _CANDIDATES) for number, line in enumerate(_lines(path), 1)][:most_queries]
     candidates = tuple(tuple(row["candidates"][:depth]) for row in rows)
     is_candidate = np.arange(depth) < np.array([len(texts) for texts in candidates])[:, None]
@@ -273,7 +275,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _checked(path: Path, number: int, line: str, form: Mapping[str, type]) -> dict[str, Any]:
-    """The object of a line. ValueError if it lacks a key of `form`, or a value has another type."""
+    """Parse one JSON line. ValueError if it lacks a key of `form`, or a value has another type."""
     try:
         row = json_of(line)
         is_right = all(isinstance(row[name], kind) for name, kind in form.items())

@@ -1,4 +1,4 @@
-"""The settings of run_vectors.py: pairs or text to train on, how a text becomes a vector, what it is compared with."""
+"""Settings of run_vectors.py: pairs or text to train on, how a text becomes a vector, and a model to compare with."""
 
 import logging
 from collections.abc import Mapping
@@ -29,12 +29,12 @@ from data.text.inputs import list_inputs, total_bytes
 
 logger = logging.getLogger(__name__)
 
-USUAL_SHARE = 0.05  # of the rows; a part of more of them says nothing about one
-_BYTES_OF_A_PAIR = 3_000  # of text, about
-# With --hours the time decides the end: the rate is stable until its last share; the epochs are the most.
+USUAL_SHARE = 0.05  # share of the rows; a part that more rows have says nothing about a row
+_BYTES_OF_A_PAIR = 3_000  # bytes of text that give one pair, roughly
+# With --hours the time ends the training: the rate stays constant until its last share; epochs are an upper limit.
 TIMED = {"lr_schedule": "wsd", "epochs": 100.0, "warmup_proportion": 0.01}
-# Of own text's small models, as measured in tests/research/finetuning.md; micro-batches that are whole need no vectors
-# from before.
+# For small models of the user's text, as measured in tests/research/finetuning.md. The micro-batch is the whole batch,
+# so no vectors must be computed before it.
 _SMALL_MODERN = {"learning_rate": 1e-3, "embedding_rate_factor": 10.0, "hidden_dropout_prob": 0.1, "batch_size": 128}
 _BATCH = {"eval_freq": 100, "batch_size": 32, "global_batch_size": 128}  # pairs: of memory, and of negatives
 # The flags of the files in which columns can be named, and their settings.
@@ -73,7 +73,7 @@ class VectorDataSettings(TaskDataSettings):
 
 
 class VectorConfig(FineTuningConfig):
-    """The settings of a training of vectors for search."""
+    """All settings of a training of vectors for search."""
 
     sample_name: ClassVar[str] = "pairs"
     example_words: ClassVar[tuple[str, ...]] = ("--nearest", "YOUR QUESTION", "--in", "YOUR.txt")
@@ -98,14 +98,14 @@ class VectorConfig(FineTuningConfig):
         return VectorForm(data.pooling, True, data.query_prefix, data.passage_prefix, sizes)
 
     def needed_files(self) -> dict[str, str]:
-        """As of every task; text stands for a file to train on, and a part of what is trained on is held out."""
+        """The files that the settings must name: --text replaces the training file, and --eval is optional."""
         spared = {"train_file"} if self.data.text else set()
         spared |= {"eval_file"} if self.run.do_train and self.data.eval_file is None else set()
         return {name: mode for name, mode in super().needed_files().items() if name not in spared}
 
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that the weights imply, such as how vectors are made, and settings that the size of the data implies."""
+    """Settings that are inferred from the weights, such as the pooling, and from the size of the data."""
     source = values.get("text") or values.get("train_file")
     if values.get("text") and values.get("train_file"):
         raise ValueError(f"--text {source} and --pairs {values['train_file']} are two sources of pairs; give one")
@@ -136,7 +136,7 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _repeated_share(values: Mapping[str, Any]) -> float:
-    """As in the run that goes on; one of a version that took nothing out has no such setting."""
+    """The setting of the resumed run, otherwise the usual share; 1 for a run of a version without this setting."""
     before = settings_of_the_run(values, "vectors", ("output_dir", "repeated_share"))
     return float(before.get("repeated_share", 1.0 if before else USUAL_SHARE))
 

@@ -1,4 +1,4 @@
-"""Vectors of texts as a fine-tuning task: pairs -> batches of texts, vectors -> recall compared with BM25."""
+"""The fine-tuning task of vectors for search: trains on pairs of texts, and compares recall with BM25."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _REMEDY = "More --hours, more pairs or a better --model may help"
 _ENOUGH_NEIGHBOURS = 5_000
-_TEXTS_AT_ONCE = 256  # that the model of --compare encodes, after which the watchdog is told
+_TEXTS_AT_ONCE = 256  # texts that the model of --compare encodes between two signals to the watchdog
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,14 @@ class PairTable(FeatureTable):
     """The texts of n pairs: n queries, their n passages, then the negatives of all pairs.
 
     Attributes:
-        queries: int64 [n], equal for equal queries.
-        passages: int64 [texts - n], equal for nearly equal passages; a negative that is no query's passage has -1.
-        num_passages: above all passages' numbers.
+        queries: int64 [n], number of each query; equal queries have one number.
+        passages: int64 [texts - n], number of each passage and negative; nearly equal passages have one number, and a
+            negative that is no query's passage has -1.
+        num_passages: larger than each number in `passages`.
         relevant: int64, the `relevant_keys` of the pairs.
-        numbers: int64 [texts], equal for equal texts: a paragraph is a passage, and the query of the next pair.
-        negatives: int64 [n + 1], offsets of each pair's negatives among them.
+        numbers: int64 [texts], number of each text; equal texts have one number, as a paragraph can be a passage and
+            the query of the next pair.
+        negatives: int64 [n + 1], where each pair's negatives begin among all negatives.
     """
 
     queries: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -75,11 +77,13 @@ class PairTable(FeatureTable):
         return len(self.negatives) - 1
 
     def not_negatives(self, ids: np.ndarray, texts: np.ndarray) -> np.ndarray:
-        """float32 [b, len(texts) - b]: 1 where a text answers the query of a pair too, or equals it; own passages: 0.
+        """Mask of texts that are no negatives of a query: 1 if a text answers the query or equals it; float32 [b, m].
+
+        A pair's own passage has 0. m is the number of texts without the queries, len(texts) - b.
 
         Args:
-            ids: int64 [b], pairs.
-            texts: int64, their queries, their passages, then their negatives.
+            ids: int64 [b], numbers of the pairs.
+            texts: int64, text numbers of the pairs' queries, then of their passages, then of their negatives.
         """
         number, others = len(ids), texts[len(ids) :]
         passages = self.passages[others - len(self)]
@@ -90,7 +94,7 @@ class PairTable(FeatureTable):
 
 
 class PairLoader(FineTuningLoader):
-    """Micro-batches of pairs; their labels cover the global batch, whose other passages are negatives."""
+    """Loads micro-batches of pairs with labels for the global batch, whose other passages are negatives."""
 
     _table: PairTable
 
@@ -107,7 +111,7 @@ class PairLoader(FineTuningLoader):
 
 
 class VectorTask(FineTuningTask):
-    """Contrastive training of an encoder, measured as a search for the passages of held-out queries."""
+    """Trains an encoder contrastively, and measures a search for the passages of held-out queries."""
 
     unit = "pairs"
     best_metric = "eval_ndcg_at_10"
@@ -117,7 +121,7 @@ class VectorTask(FineTuningTask):
 
     @classmethod
     def open(cls, config: VectorConfig, group: Group) -> FineTuning:
-        """The run of the task."""
+        """Open the run of the task on one rank; only the main rank loads the model of --compare."""
         alone = config if group.is_main else derive(config, compare=None)  # the first rank measures
         return FineTuning(config, group, cls(alone))
 
@@ -155,11 +159,11 @@ class VectorTask(FineTuningTask):
 
     @property
     def held_out(self) -> "pd.DataFrame | None":
-        """The pairs to measure on; None: nothing is measured."""
+        """The pairs to measure on; None if nothing is measured."""
         return self._held_out
 
     def _with_fewer_neighbours(self, pairs: "pd.DataFrame") -> "pd.DataFrame":
-        """At most as many pairs of neighbouring paragraphs as others, which are what is searched for."""
+        """Drop neighbouring paragraphs beyond the number of other pairs, because the other kinds are measured."""
         are_neighbours = pairs.kind == NEIGHBOURS
         most = max(_ENOUGH_NEIGHBOURS, len(pairs) - are_neighbours.sum())
         kept = pairs[are_neighbours].sample(min(most, are_neighbours.sum()), random_state=self._config.run.seed)
@@ -193,7 +197,7 @@ class VectorTask(FineTuningTask):
         return iter(())
 
     def features(self, examples: "pd.DataFrame", training: bool = False) -> tuple[FeatureTable, dict[str, int]]:
-        """Features of the texts of pairs; for an evaluation, of the scored queries and then of all passages."""
+        """Tokenise the texts of pairs; for an evaluation, the measured queries and then all passages."""
         import pandas as pd  # here and below: nothing but frames of pairs needs it
 
         further = [text for texts in examples.negatives for text in texts] if training else []
@@ -230,13 +234,13 @@ class VectorTask(FineTuningTask):
         return metrics
 
     def details(self, part: Part, features: Features, predictions: np.ndarray, *, fits: bool) -> None:
-        """Fit the weight of a hybrid ranking on the held-out queries, which the model keeps."""
+        """Fit the weight of the hybrid ranking on the held-out queries; the model keeps it in task.json."""
         search = self._held_out_search(features.examples)
         if fits and search is not None:
             self._hybrid_weight = search.fitted_weight(predictions)
 
     def baseline(self, features: Features, predictions: np.ndarray) -> dict[str, Any]:
-        """The scores of BM25, the model of --compare and the hybrid ranking on the same queries, with verdicts."""
+        """Metrics of BM25, the model of --compare and the hybrid ranking on the same queries, with verdicts."""
         pairs, queries = features.examples, scored(features.examples)
         number, search = len(queries), self._held_out_search(pairs)
         words = WordIndex(searched(pairs).passage).score_matrix(queries["query"]) if search is None else search.words
@@ -259,14 +263,14 @@ class VectorTask(FineTuningTask):
         return figures | {"verdict": " ".join(sentences)}
 
     def _held_out_search(self, pairs: "pd.DataFrame") -> HeldOutSearch | None:
-        """Made once, as BM25's scores are the same for all weights of the model."""
+        """The search with the held-out queries; it is built once, as BM25 scores do not depend on the model."""
         if self._search is None:
             beat("evaluating BM25")
             self._search = HeldOutSearch.of(pairs)
         return self._search
 
     def _cosines_of_compared(self, *texts: list[str]) -> np.ndarray:
-        """The cosines [q, p] of queries and passages by the model of --compare."""
+        """Cosines [q, p] of queries and passages by the model of --compare."""
         assert self._compared is not None
         vectors = list[np.ndarray]()
         for kind, each in zip(("query", "passage"), texts, strict=True):
