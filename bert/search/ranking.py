@@ -7,7 +7,9 @@ from bert.arrays.vectors import unit
 DEPTH = 10
 
 
-def found(scores: np.ndarray, relevant: np.ndarray, itself: np.ndarray | bool = False) -> dict[str, np.ndarray]:
+def found(
+    scores: np.ndarray, relevant: np.ndarray, itself: np.ndarray | bool = False, answers: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
     """recall_at_1, recall_at_10, mrr_at_10 and ndcg_at_10 of each query, float64 [q] (Järvelin and Kekäläinen, 2002).
 
     Recall is of as many relevant passages as the depth can hold.
@@ -16,12 +18,15 @@ def found(scores: np.ndarray, relevant: np.ndarray, itself: np.ndarray | bool = 
         scores: float [q, p]; a passage with -inf is not found.
         relevant: bool [q, p]: whether a passage answers a query.
         itself: bool [q, p]: passages that are not searched among.
+        answers: int [q], all relevant passages of a query; None: those among the p.
     """
     depth, scores = min(DEPTH, scores.shape[1]), np.where(itself, -np.inf, scores)
     nearest = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
     hits = np.take_along_axis(relevant, nearest, axis=1)
     hits &= np.isfinite(np.take_along_axis(scores, nearest, axis=1))
-    possible = np.clip((relevant & ~np.broadcast_to(itself, scores.shape)).sum(axis=1), 1, depth)
+    if answers is None:
+        answers = (relevant & ~np.broadcast_to(itself, scores.shape)).sum(axis=1)
+    possible = np.clip(answers, 1, depth)
     gains = 1 / np.log2(np.arange(depth) + 2)
     return {
         "recall_at_1": hits[:, 0].astype(np.float64),

@@ -46,6 +46,7 @@ class CandidateLists:
     Attributes:
         relevant, scores: bool and float32 [queries, depth]; where a query has fewer candidates, the rest is padding.
         is_candidate: bool [queries, depth]: False for padding.
+        answers: int [queries], the relevant passages, also those that are no candidates.
     """
 
     queries: tuple[str, ...]
@@ -53,6 +54,7 @@ class CandidateLists:
     relevant: np.ndarray
     scores: np.ndarray
     is_candidate: np.ndarray
+    answers: np.ndarray
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -227,7 +229,7 @@ class RerankingTask(RunnableTask):
 
 def _metrics(scores: np.ndarray, examples: CandidateLists) -> Metrics:
     """Mean recall@10 and MRR@10 of some queries, whose candidates are sorted by `scores` [queries, depth]."""
-    values = found(scores, examples.relevant, ~examples.is_candidate)
+    values = found(scores, examples.relevant, ~examples.is_candidate, examples.answers)
     return lambda rows: {name: float(values[name][rows].mean()) for name in ("recall_at_10", "mrr_at_10")}
 
 
@@ -260,7 +262,8 @@ def read_candidates(path: Path, depth: int, most_queries: int) -> CandidateLists
     relevant, scores = np.zeros(is_candidate.shape, bool), np.zeros(is_candidate.shape, np.float32)
     relevant[is_candidate] = [value for row in rows for value in row["relevant"][:depth]]
     scores[is_candidate] = [value for row in rows for value in row["scores"][:depth]]
-    return CandidateLists(tuple(row["query"] for row in rows), candidates, relevant, scores, is_candidate)
+    answers = np.array([row.get("answers", sum(row["relevant"])) for row in rows], np.int64)
+    return CandidateLists(tuple(row["query"] for row in rows), candidates, relevant, scores, is_candidate, answers)
 
 
 _PAIR: dict[str, type] = {"query": str, "passage": str, "negatives": list}
