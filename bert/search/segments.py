@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # it takes a tenth of a second to load
 
 Value = str | int | float | bool | None  # of a column to filter by
 MAKE_AGAIN = "remove the folder, and make the index again"
+LARGEST = 1 << 53  # below it whole numbers are exact as float64
 PREFIX = "column."  # before the names of these columns in the Parquet file
 _GROUP = 128  # passages that are read together for a result: a file without their texts in memory, 0.7 ms each
 _KINDS = ("rows.parquet", "vectors.npy", "words.npy", "entries.npy")
@@ -71,6 +72,7 @@ class Segment:
         self.postings = Postings(words, entries, self._read("words").to_numpy().astype(np.int32))
         self.live = np.ones(self.size, bool)
         self._columns: dict[str, pa.ChunkedArray] = {}
+        self._numbers: dict[str, np.ndarray] = {}
         self._groups: dict[int, pa.Table] = {}
 
     def with_deleted(self, deleted: str) -> "Segment":
@@ -98,6 +100,18 @@ class Segment:
         if name not in self._columns:
             self._columns[name] = self._read(name)
         return self._columns[name]
+
+    def numbers(self, name: str) -> np.ndarray:
+        """A column as float64 [passages], NaN where it is no number; it stays in memory from then on."""
+        if name not in self._numbers:
+            column = self.column(name)
+            if column.type == "bool":
+                self._numbers[name] = np.full(self.size, np.nan)
+            elif column.type == "string":
+                self._numbers[name] = np.array([number_of(text) for text in column.to_pylist()], np.float64)
+            else:
+                self._numbers[name] = column.to_numpy().astype(np.float64)
+        return self._numbers[name]
 
     def passages(self, rows: Sequence[int]) -> list[Passage]:
         """The passages at these places."""
@@ -232,8 +246,10 @@ def _typed(values: Sequence[Value]) -> "pa.Array":
     kinds = {type(value) for value in values if value is not None}
     types: list[tuple[set[type], Any]] = [({bool}, pa.bool_()), ({int}, pa.int64()), ({int, float}, pa.float64())]
     for allowed, kind in types:
-        is_small = all(abs(value) < 1 << 53 for value in values if type(value) is int)  # as text if it is not exact
+        is_small = all(abs(value) < LARGEST for value in values if type(value) is int)  # as text if it is not exact
         if kinds and kinds <= allowed and is_small:
+            if kind == pa.float64():  # 0.0 in place of -0.0, which Arrow takes for another number
+                values = [None if value is None else float(value) + 0.0 for value in values]
             return pa.array(values, kind)
     return pa.array([None if value is None else text_of(value) for value in values], pa.string())
 
@@ -242,9 +258,17 @@ def text_of(value: Value) -> str:
     """A value as it is compared where columns of a name have values of several types."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+    if isinstance(value, float) and value.is_integer() and abs(value) < LARGEST:
         return str(int(value))
     return "" if value is None else str(value)
+
+
+def number_of(text: str | None) -> float:
+    """A text as a number; NaN, which is in no range, for any other text."""
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return float("nan")
 
 
 def _with_equal_types(tables: Sequence["pa.Table"]) -> Iterator["pa.Table"]:
