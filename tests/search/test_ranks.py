@@ -71,7 +71,7 @@ def reference(rows, live, query, allowed, ranking, weight):
         ({"source": "file1.csv"}, lambda row: row.source == "file1.csv"),
         ({"lang": ["fr"]}, lambda row: False),
     ],
-    ids=str,
+    ids=["no filter", "text", "range", "lower bound", "values and boolean", "boolean", "source", "no row"],
 )
 def test_ranks_are_those_of_a_plain_computation(index, rows, live, ranking, filters, wanted):
     allowed = np.array([wanted(row) for row in rows])
