@@ -30,6 +30,10 @@ _GROUP = 128  # passages that are read together for a result: a file without the
 _KINDS = ("rows.parquet", "vectors.npy", "words.npy", "entries.npy")
 
 
+class UnusableIndexError(ValueError):
+    """The files of an index are damaged, missing or another model's; no request can change that."""
+
+
 @dataclass(frozen=True)
 class Passage:
     """A passage of an index.
@@ -155,7 +159,7 @@ def _damage_named(path: Path) -> Iterator[None]:
         raise
     except (EOFError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{path} is damaged ({reason}); {MAKE_AGAIN}") from None
+        raise UnusableIndexError(f"{path} is damaged ({reason}); {MAKE_AGAIN}") from None
 
 
 def read_array(path: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
@@ -163,7 +167,7 @@ def read_array(path: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
     with _damage_named(path):
         array = np.load(path, mmap_mode="r")
     if shape is not None and array.shape != shape:
-        raise ValueError(f"{path} has {array.shape} numbers, not {shape}; {MAKE_AGAIN}")
+        raise UnusableIndexError(f"{path} has {array.shape} numbers, not {shape}; {MAKE_AGAIN}")
     return array
 
 
