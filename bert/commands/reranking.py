@@ -14,6 +14,7 @@ from bert.jobs.job import Execution, Job
 from bert.reporting.run_record import SUMMARY_FILE
 from bert.vectors.reranker_settings import ENTRY, MOST_QUERIES, TIMED
 from bert.vectors.settings import VectorConfig
+from data.text.encodings import Decoding
 
 FOLDER = "reranker"  # in the output folder of the vectors
 _MINED = "mined"
@@ -52,6 +53,7 @@ def with_reranker(job: Job) -> Job:
     assert isinstance(vectors, VectorConfig)
     if not vectors.run.do_train or not vectors.run.do_eval:
         raise ValueError("--reranker is trained after the vectors; give --text FOLDER or --pairs FILE to train on")
+    _refuse_scores(vectors)
     mining = MineNegatives(config=vectors, folder=job.output_dir / _MINED)
     training = TrainReranker(
         script=REPOSITORY / ENTRY.script,
@@ -63,6 +65,22 @@ def with_reranker(job: Job) -> Job:
     once = [replace(step, repeats=False) for step in trainings]
     results = [step for step in job.steps if not isinstance(step, FineTune)]
     return replace(job, steps=(*once, training, FineTuningResults(training, is_alone=False), *results))
+
+
+def _refuse_scores(vectors: VectorConfig) -> None:
+    """ValueError for pairs with a score to measure on: an order of passages is not measured by them."""
+    from bert.vectors.pairs import SCORED, table_pairs  # not for --help
+
+    data = vectors.data
+    if data.eval_file is None or not data.eval_file.is_file():
+        return
+    columns = data.query_column, data.passage_column
+    first = next(table_pairs(data.eval_file, *columns, Decoding.of(data), [], to_measure=True), None)
+    if first is not None and first["kind"] == SCORED:
+        raise ValueError(
+            f"--eval {data.eval_file} has pairs with a score, and --reranker is measured by the order of passages; "
+            "give queries with their passages, or drop one of the two"
+        )
 
 
 def _config(vectors: VectorConfig, mining: MineNegatives, is_timed: bool) -> Any:

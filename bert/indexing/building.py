@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bert.files import waiting_lock
 from bert.indexing.searcher import index_model, room_of, token_counts
 from bert.inference.trained_model import TrainedModel
 from bert.printable import printable
@@ -17,6 +18,7 @@ from bert.search.segments import Passage
 from data.text.encodings import Decoding
 from data.text.findings import Findings
 
+_LOCK = ".reading.lock"
 _PART_PASSAGES, _PART_SECONDS = 4096, 60.0  # most passages and seconds of a part, the work that a kill can lose
 
 
@@ -73,8 +75,14 @@ class IndexBuilder:
     def read(self, paths: Sequence[Path]) -> Summary:
         """Read files and folders. Changed files are read again; passages of missing files are deleted.
 
-        If the settings differ from the last reading, the files count as changed.
+        If the settings differ from the last reading, the files count as changed. Only one process reads files into an
+        index at a time: two processes would add the same file twice.
         """
+        with waiting_lock(self._index.folder / _LOCK, f"command that reads files into {self._index.folder}"):
+            self._index.refresh()
+            return self._read(paths)
+
+    def _read(self, paths: Sequence[Path]) -> Summary:
         known = self._index.sources()
         inputs = inputs_of(paths, self._decoding, self._columns, known, self._reader.findings)
         pending = [source for source in inputs if not _is_done(known.get(source.name), source)]

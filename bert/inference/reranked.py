@@ -55,7 +55,8 @@ def find_reranker(source: str | Path, chosen: str | Path | None = None, **settin
         raise model.lacks_scores()
     found = Reranker(model)
     if found.form.weight == 0:
-        logger.info("%s is not used: it did not help in its training, so its weight is 0", folder)
+        level = logging.INFO if chosen is None else logging.WARNING  # one that was asked for
+        logger.log(level, "%s is not used: it did not help in its training, so its weight is 0", folder)
         return None
     return found
 

@@ -22,7 +22,16 @@ import numpy as np
 from bert.arrays.vectors import unit
 from bert.files import atomic_path, only_writer, read_json, write_atomically
 from bert.search.manifest import MANIFEST, MEAN, IndexModel, Manifest, Source, read_manifest, write_manifest
-from bert.search.segments import MAKE_AGAIN, Passage, Segment, read_array, write_deleted, write_joined, write_segment
+from bert.search.segments import (
+    MAKE_AGAIN,
+    Passage,
+    Segment,
+    UnusableIndexError,
+    read_array,
+    write_deleted,
+    write_joined,
+    write_segment,
+)
 from bert.search.snapshot import Snapshot
 
 _OWN_FILES = ("segment-*", "sources-*.json", MEAN, ".*.tmp")
@@ -99,7 +108,7 @@ class SearchIndex:
         else:
             names = [one.name for one in fields(model) if getattr(self.model, one.name) != getattr(model, one.name)]
             different = ", ".join(f"{name}={getattr(self.model, name)}, not {getattr(model, name)}" for name in names)
-        raise ValueError(f"{self.folder}: {different}; name that model, or make an index in another folder")
+        raise UnusableIndexError(f"{self.folder}: {different}; name that model, or make an index in another folder")
 
     def refresh(self) -> Snapshot:
         """Read the manifest again if it has changed, also by another process; returns the present passages."""
@@ -115,7 +124,7 @@ class SearchIndex:
             except FileNotFoundError as error:  # a segment that was joined with others since the manifest was read
                 if attempt == 9 or not path.exists():
                     missing = error.filename or error
-                    raise ValueError(f"{self.folder} is no whole index ({missing}); {MAKE_AGAIN}") from None
+                    raise UnusableIndexError(f"{self.folder} is no whole index ({missing}); {MAKE_AGAIN}") from None
         raise AssertionError
 
     def _open(self, manifest: Manifest) -> None:
@@ -143,7 +152,7 @@ class SearchIndex:
         try:
             return read_array(self.folder / MEAN, (self.model.width,))
         except FileNotFoundError:
-            raise ValueError(f"{self.folder / MEAN} is missing; {MAKE_AGAIN}") from None
+            raise UnusableIndexError(f"{self.folder / MEAN} is missing; {MAKE_AGAIN}") from None
 
     def _keep_mean(self, vectors: np.ndarray) -> np.ndarray:
         """Write the mean of the first vectors, which is then subtracted from all vectors."""

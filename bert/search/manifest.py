@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.files import json_of, sync, write_atomically
-from bert.search.segments import MAKE_AGAIN, Segment
+from bert.search.segments import MAKE_AGAIN, Segment, UnusableIndexError
 
 MANIFEST, FORMAT = "manifest.json", 1  # the format is raised when files or `words_of` change
 MEAN = "mean.npy"
@@ -94,4 +94,4 @@ def read_manifest(path: Path) -> Manifest:
         segments = tuple((str(name), str(deleted)) for name, deleted in values["segments"])
         return Manifest(**{**values, "segments": segments, "model": IndexModel(**values["model"])})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read ({error}); {MAKE_AGAIN}") from None
+        raise UnusableIndexError(f"{path} cannot be read ({error}); {MAKE_AGAIN}") from None

@@ -7,7 +7,9 @@ from bert.arrays.vectors import unit
 DEPTH = 10
 
 
-def found(scores: np.ndarray, relevant: np.ndarray, itself: np.ndarray | bool = False) -> dict[str, np.ndarray]:
+def found(
+    scores: np.ndarray, relevant: np.ndarray, itself: np.ndarray | bool = False, answers: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
     """Measure the ranking of each query by recall_at_1, recall_at_10, mrr_at_10 and ndcg_at_10: float64 [q] each.
 
     nDCG is defined by Järvelin and Kekäläinen (2002).
@@ -18,12 +20,15 @@ def found(scores: np.ndarray, relevant: np.ndarray, itself: np.ndarray | bool = 
         scores: float [q, p]; a passage with -inf is not found.
         relevant: bool [q, p]: whether a passage answers a query.
         itself: bool [q, p]: passages that are left out of the search, such as the query itself.
+        answers: int [q], the number of all relevant passages of each query; None: the number among the p passages.
     """
     depth, scores = min(DEPTH, scores.shape[1]), np.where(itself, -np.inf, scores)
     nearest = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
     hits = np.take_along_axis(relevant, nearest, axis=1)
     hits &= np.isfinite(np.take_along_axis(scores, nearest, axis=1))
-    possible = np.clip((relevant & ~np.broadcast_to(itself, scores.shape)).sum(axis=1), 1, depth)
+    if answers is None:
+        answers = (relevant & ~np.broadcast_to(itself, scores.shape)).sum(axis=1)
+    possible = np.clip(answers, 1, depth)
     gains = 1 / np.log2(np.arange(depth) + 2)
     return {
         "recall_at_1": hits[:, 0].astype(np.float64),

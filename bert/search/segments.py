@@ -24,9 +24,14 @@ if TYPE_CHECKING:  # it takes a tenth of a second to load
 
 Value = str | int | float | bool | None  # a value of a column to filter by
 MAKE_AGAIN = "remove the folder, and make the index again"
+LARGEST = 1 << 53  # smaller integers are exact as float64
 PREFIX = "column."  # of the names of columns to filter by, in the Parquet file
 _GROUP = 128  # passages of a row group, which is read as a whole: texts stay on the disk, and a result takes 0.7 ms
 _KINDS = ("rows.parquet", "vectors.npy", "words.npy", "entries.npy")
+
+
+class UnusableIndexError(ValueError):
+    """The files of an index are damaged, missing, or made by another model; no request can change that."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,7 @@ class Segment:
         self.postings = Postings(words, entries, self._read("words").to_numpy().astype(np.int32))
         self.live = np.ones(self.size, bool)
         self._columns: dict[str, pa.ChunkedArray] = {}
+        self._numbers: dict[str, np.ndarray] = {}
         self._groups: dict[int, pa.Table] = {}
 
     def with_deleted(self, deleted: str) -> "Segment":
@@ -98,6 +104,18 @@ class Segment:
         if name not in self._columns:
             self._columns[name] = self._read(name)
         return self._columns[name]
+
+    def numbers(self, name: str) -> np.ndarray:
+        """Read a column as float64 [passages], NaN for other values; it stays in memory for later calls."""
+        if name not in self._numbers:
+            column = self.column(name)
+            if column.type == "bool":
+                self._numbers[name] = np.full(self.size, np.nan)
+            elif column.type == "string":
+                self._numbers[name] = np.array([number_of(text) for text in column.to_pylist()], np.float64)
+            else:
+                self._numbers[name] = column.to_numpy().astype(np.float64)
+        return self._numbers[name]
 
     def passages(self, rows: Sequence[int]) -> list[Passage]:
         """Read the passages with these row numbers."""
@@ -141,7 +159,7 @@ def _damage_named(path: Path) -> Iterator[None]:
         raise
     except (EOFError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{path} is damaged ({reason}); {MAKE_AGAIN}") from None
+        raise UnusableIndexError(f"{path} is damaged ({reason}); {MAKE_AGAIN}") from None
 
 
 def read_array(path: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
@@ -149,7 +167,7 @@ def read_array(path: Path, shape: tuple[int, ...] | None = None) -> np.ndarray:
     with _damage_named(path):
         array = np.load(path, mmap_mode="r")
     if shape is not None and array.shape != shape:
-        raise ValueError(f"{path} has {array.shape} numbers, not {shape}; {MAKE_AGAIN}")
+        raise UnusableIndexError(f"{path} has {array.shape} numbers, not {shape}; {MAKE_AGAIN}")
     return array
 
 
@@ -232,8 +250,10 @@ def _typed(values: Sequence[Value]) -> "pa.Array":
     kinds = {type(value) for value in values if value is not None}
     types: list[tuple[set[type], Any]] = [({bool}, pa.bool_()), ({int}, pa.int64()), ({int, float}, pa.float64())]
     for allowed, kind in types:
-        is_small = all(abs(value) < 1 << 53 for value in values if type(value) is int)  # larger ones become text
+        is_small = all(abs(value) < LARGEST for value in values if type(value) is int)  # larger ones become text
         if kinds and kinds <= allowed and is_small:
+            if kind == pa.float64():  # 0.0 in place of -0.0, which Arrow takes for another number
+                values = [None if value is None else float(value) + 0.0 for value in values]
             return pa.array(values, kind)
     return pa.array([None if value is None else text_of(value) for value in values], pa.string())
 
@@ -242,9 +262,17 @@ def text_of(value: Value) -> str:
     """A value as text, in the form in which values of different types are compared."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+    if isinstance(value, float) and value.is_integer() and abs(value) < LARGEST:
         return str(int(value))
     return "" if value is None else str(value)
+
+
+def number_of(text: str | None) -> float:
+    """Parse a number; NaN, which is in no range, if the text is no number."""
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return float("nan")
 
 
 def _with_equal_types(tables: Sequence["pa.Table"]) -> Iterator["pa.Table"]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bert.search.postings import WordScores
-from bert.search.segments import PREFIX, Passage, Segment, Value, text_of
+from bert.search.segments import LARGEST, PREFIX, Passage, Segment, Value, number_of, text_of
 
 Filters = Mapping[str, Any]  # column -> a value, a list of values, or {"from": number, "to": number}
 RANGE = ("from", "to")
@@ -89,39 +89,40 @@ def _matches(segment: Segment, name: str, wanted: Any) -> np.ndarray:
     import pyarrow.compute as pc
 
     if name in segment.names:
-        column = segment.column(f"{PREFIX}{name}")
+        stored = f"{PREFIX}{name}"
     elif name == _SOURCE:
-        column = segment.column(_SOURCE)
+        stored = _SOURCE
     else:
         return np.zeros(segment.size, bool)
     if isinstance(wanted, Mapping):
-        return _within(column, name, wanted)
+        return _within(segment.numbers(stored), name, wanted)
+    column = segment.column(stored)
     values: Sequence[Value] = wanted if isinstance(wanted, list) else [wanted]
     if not all(isinstance(value, str | int | float | bool) for value in values):
         raise ValueError(f"the filter of {name!r} must be a value, a list of values, or {{'from': 1, 'to': 2}}")
-    if pa.types.is_string(column.type):
-        texts = pa.array([text_of(value) for value in values], pa.string())
-        return pc.is_in(column, value_set=texts).to_numpy()
-    texts_of_column = {text_of(value): value for value in pc.unique(column).to_pylist() if value is not None}
-    equal = [texts_of_column[text_of(value)] for value in values if text_of(value) in texts_of_column]
+    equal = [one for value in values if (one := _as_stored(text_of(value), column.type)) is not None]
     return pc.is_in(column, value_set=pa.array(equal, column.type)).to_numpy()
 
 
-def _within(column: Any, name: str, wanted: Mapping[str, Any]) -> np.ndarray:
-    """Mask of the values that are numbers from `from` to `to`, both included; one of the two may be missing."""
-    numbers = [wanted[key] for key in wanted if key in RANGE]
-    if not wanted or len(numbers) < len(wanted) or not all(type(number) in (int, float) for number in numbers):
+def _as_stored(text: str, kind: Any) -> Value:
+    """Convert a text to the value of an Arrow type with this text (`text_of`); None if there is no such value."""
+    import pyarrow as pa
+
+    if pa.types.is_string(kind):
+        return text
+    if pa.types.is_boolean(kind):
+        return {"true": True, "false": False}.get(text)
+    number = number_of(text)
+    if pa.types.is_integer(kind):
+        if not number.is_integer() or abs(number) >= LARGEST:
+            return None
+        number = int(number)
+    return number if text_of(number) == text else None
+
+
+def _within(numbers: np.ndarray, name: str, wanted: Mapping[str, Any]) -> np.ndarray:
+    """Mask of the numbers from `from` to `to`, both included; one of the two may be missing."""
+    ends = [wanted[key] for key in wanted if key in RANGE]
+    if not wanted or len(ends) < len(wanted) or not all(type(end) in (int, float) for end in ends):
         raise ValueError(f"the filter of {name!r} must have 'from' or 'to', or both, which are numbers")
-    values = column.to_numpy() if column.type != "string" else np.array([_number(text) for text in column.to_pylist()])
-    if values.dtype == bool:
-        return np.zeros(len(values), bool)
-    values = values.astype(np.float64)
-    return (values >= wanted.get("from", -np.inf)) & (values <= wanted.get("to", np.inf))
-
-
-def _number(text: str | None) -> float:
-    """Parse a number; NaN, which is in no range, if the text is no number."""
-    try:
-        return float(text or "nan")
-    except ValueError:
-        return float("nan")
+    return (numbers >= wanted.get("from", -np.inf)) & (numbers <= wanted.get("to", np.inf))

@@ -16,6 +16,7 @@ from bert.inference.reranked import find_reranker
 from bert.inference.rows import Request
 from bert.inference.trained_model import MASK, Result, TrainedModel
 from bert.model.head_specs import HEADS
+from bert.search.segments import UnusableIndexError
 from bert.serving.messages import (
     ADD,
     DELETE,
@@ -131,9 +132,12 @@ class ModelServer:
         except Exception as error:
             if len(requests) > 1:
                 return [self._run(kind, [request])[0] for request in requests]
-            if isinstance(error, UnreadableTextError) or (kind in INDEX_KINDS and isinstance(error, ValueError)):
+            is_wrong = isinstance(error, ValueError) and not isinstance(error, UnusableIndexError)
+            if isinstance(error, UnreadableTextError) or (kind in INDEX_KINDS and is_wrong):
                 return [Outcome(REFUSED, _json(str(error)))]
             logger.error("an input failed: %s: %s", type(error).__name__, error)
+            if kind in INDEX_KINDS:
+                return [Outcome(FAILED, _json(f"the index failed: {str(error)[:500]}"))]
             text = f"the model failed at this input: {type(error).__name__}: {str(error)[:500]}"
             return [Outcome(FAILED, _json(text))]
 

@@ -3,7 +3,8 @@
 A job starts it after the training of the vectors. It writes into the folder of FILE
 
 negatives.jsonl   one line {"query", "passage", "negatives"} for each training pair
-candidates.jsonl  one line {"query", "candidates", "relevant", "scores"} for each held-out query, by the hybrid ranking
+candidates.jsonl  one line {"query", "candidates", "relevant", "answers", "scores"} for each held-out query, by the
+                  hybrid ranking; "answers" is the number of all relevant passages, candidates or not
 mined.json        settings and counts of the mining, written after both files
 """
 
@@ -140,12 +141,13 @@ def candidate_rows(held_out: "pd.DataFrame", model: SentenceEncoder) -> Iterator
     cosines, words = units[: len(queries)] @ units[len(queries) :].T, WordIndex(texts[1]).score_matrix(texts[0])
     scores = np.where(itself, -np.inf, cross_fitted(words, cosines, relevant, itself))
     best = np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]
-    for query, places, row, answers in zip(texts[0], best, scores, relevant, strict=True):
+    for query, places, row, answers in zip(texts[0], best, scores, relevant & ~itself, strict=True):
         places = places[np.isfinite(row[places])]
         yield {
             "query": query,
             "candidates": [texts[1][place] for place in places],
             "relevant": answers[places].tolist(),
+            "answers": int(answers.sum()),
             "scores": [round(float(score), 6) for score in row[places]],
         }
 

@@ -47,6 +47,7 @@ class CandidateLists:
         relevant: bool [queries, depth]: whether a candidate answers the query; False for padding.
         scores: float32 [queries, depth]: first-stage scores; 0 for padding, if a query has fewer candidates.
         is_candidate: bool [queries, depth]: False for padding.
+        answers: int [queries], the number of all relevant passages, candidates or not.
     """
 
     queries: tuple[str, ...]
@@ -54,6 +55,7 @@ class CandidateLists:
     relevant: np.ndarray
     scores: np.ndarray
     is_candidate: np.ndarray
+    answers: np.ndarray
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -229,7 +231,7 @@ class RerankingTask(RunnableTask):
 
 def _metrics(scores: np.ndarray, examples: CandidateLists) -> Metrics:
     """Function of query rows: mean recall@10 and MRR@10 of their candidates, sorted by `scores` [queries, depth]."""
-    values = found(scores, examples.relevant, ~examples.is_candidate)
+    values = found(scores, examples.relevant, ~examples.is_candidate, examples.answers)
     return lambda rows: {name: float(values[name][rows].mean()) for name in ("recall_at_10", "mrr_at_10")}
 
 
@@ -262,7 +264,8 @@ def read_candidates(path: Path, depth: int, most_queries: int) -> CandidateLists
     relevant, scores = np.zeros(is_candidate.shape, bool), np.zeros(is_candidate.shape, np.float32)
     relevant[is_candidate] = [value for row in rows for value in row["relevant"][:depth]]
     scores[is_candidate] = [value for row in rows for value in row["scores"][:depth]]
-    return CandidateLists(tuple(row["query"] for row in rows), candidates, relevant, scores, is_candidate)
+    answers = np.array([row.get("answers", sum(row["relevant"])) for row in rows], np.int64)
+    return CandidateLists(tuple(row["query"] for row in rows), candidates, relevant, scores, is_candidate, answers)
 
 
 _PAIR: dict[str, type] = {"query": str, "passage": str, "negatives": list}

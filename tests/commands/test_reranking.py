@@ -54,6 +54,9 @@ def test_the_steps_of_the_job_and_what_the_reranker_has_from_the_vectors(weights
     with refused("--reranker is trained after the vectors; give --text FOLDER or --pairs FILE to train on"):
         evaluation = f"--eval {tmp_path}/pairs.csv --model {weights} --max-seq-length 16 --device cpu --reranker"
         main(["vectors", *shlex.split(evaluation)])
+    (tmp_path / "sts.csv").write_text("sentence1,sentence2,score\nword1,word2,3\n")
+    with refused("sts.csv has pairs with a score, and --reranker is measured by the order of passages; give queries"):
+        main(["vectors", *words, "--eval", str(tmp_path / "sts.csv")])
 
 
 def test_the_hours_bound_how_many_held_out_queries_are_measured(weights, tmp_path, monkeypatch):  # noqa: F811

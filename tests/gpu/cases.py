@@ -31,7 +31,7 @@ _SCHEDULE = (
 class Case:
     """All that the program of rank 0 is made from."""
 
-    objective_name: str  # of bert.model.objectives
+    objective_name: str  # of bert.model.objectives, contrastive or reranking
     model: BertConfig
     optimizer: OptimizerSettings
     precision: PrecisionSettings
@@ -42,12 +42,15 @@ class Case:
     num_ranks: int = NUM_RANKS
     fuse_mha: bool = True
     kernels: FusedKernels = FusedKernels()
+    group_size: int | None = None  # sequences of a group, of a reranker
 
     def objective(self):
-        from bert.model import contrastive, objectives
+        from bert.model import contrastive, objectives, reranking
 
-        objective = getattr(objectives, self.objective_name, None) or getattr(contrastive, self.objective_name)
-        return objective(self.model, self.fuse_mha, self.kernels)
+        modules = (objectives, contrastive, reranking)
+        (objective,) = {getattr(module, self.objective_name, None) for module in modules} - {None}
+        made = objective(self.model, self.fuse_mha, self.kernels)
+        return made if self.group_size is None else dataclasses.replace(made, group_size=self.group_size)
 
     def inputs(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the largest micro-batch."""
@@ -127,6 +130,10 @@ def all_cases() -> dict[str, Case]:
     found["sts-b_large"] = dataclasses.replace(found["mnli_large"], objective_name="SequenceRegressionObjective")
     pairs = {"batch_size": 64, "global_batch_size": 1024, "max_seq_length": 128, "amp": True}
     found["vectors_base"] = fine_tuning("ContrastiveObjective", pairs, "bert-base-uncased")
+    groups = fine_tuning(
+        "RerankingObjective", {**pairs, "batch_size": 40, "global_batch_size": 640}, "bert-base-uncased"
+    )
+    found["reranker_base"] = dataclasses.replace(groups, group_size=5)
     large = RECIPES["phase1_large"]()
     found["phase1_large_32_nodes"] = pretraining(large, 32 * NUM_RANKS)
     found["phase1_large_32_nodes_bfloat16"] = pretraining(derive(large, amp_dtype="bfloat16"), 32 * NUM_RANKS)

@@ -385,11 +385,13 @@ def _communication(operators, shapes) -> Facts:
 def _loss_scaling(program, operators, shapes) -> Facts:
     makers = [op for op in program.startup.global_block().ops if op.output_arg_names == [program.loss_scale]]
     read = {(name, block) for where, op, block in operators if where == "backward" for name in op.input_arg_names}
-    # The loss scale goes through these: 2^16 does not fit into float16.
+    parameters = {parameter.name for parameter in program.main.all_parameters()}
+    # The loss scale goes through these: 2^16 does not fit into float16. A bias of one number is no part of that way.
     scalars = {
         name
         for name, block in read
         if "@GRAD" in name
+        and name.partition("@GRAD")[0].partition(".cast_")[0] not in parameters
         and (variable := block._find_var_recursive(name)) is not None
         and dtype_of(variable) in _HALF_PRECISION
         and shapes[name] in ((), (1,))

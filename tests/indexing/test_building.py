@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -259,6 +261,27 @@ def test_the_ids_to_delete_can_have_a_byte_order_mark_and_must_be_text(tmp_path,
     with pytest.raises(SystemExit):
         command.main([*words, "--delete", str(ids)])
     assert f"--delete {ids} is no text in UTF-8" in capsys.readouterr().err
+
+
+def test_two_readings_of_a_file_at_a_time_put_it_into_the_index_once(tmp_path, model, documents, monkeypatch):
+    """The second opens the index and begins while the first encodes."""
+    second, encode, began = open_index(tmp_path / "index", model), model.encode, threading.Event()
+
+    def slow(texts, *rest):
+        if len(texts) > 1:  # one asks for the width
+            began.set()
+            time.sleep(0.5)
+        return encode(texts, *rest)
+
+    monkeypatch.setattr(model, "encode", slow)
+    first = threading.Thread(target=read, args=(tmp_path / "index", model, documents))
+    first.start()
+    began.wait()
+    summary = IndexBuilder(second, model, DETECTED).read([documents])
+    first.join()
+    assert (summary.read, summary.unchanged, summary.added) == (0, 3, 0)
+    places = [(one.source, one.id, one.part) for one in contents_of(SearchIndex(tmp_path / "index"))]
+    assert len(places) == len({*places}) > 5
 
 
 def test_columns_are_those_that_are_named(tmp_path, model):

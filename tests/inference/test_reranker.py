@@ -54,7 +54,7 @@ def test_the_python_function_lists_the_passages_best_first(reranker):
     assert [each["score"] for each in found] == pytest.approx(np.sort(scores)[::-1].tolist(), abs=1e-6)
 
 
-def test_the_first_hits_are_sorted_by_the_weighted_scores(reranker, tmp_path):
+def test_the_first_hits_are_sorted_by_the_weighted_scores(reranker, tmp_path, caplog):
     scores = np.array([3.0, 2.0, 1.0, 0.5], "float32")
     own = load_model(reranker).rank_scores(QUERY, PASSAGES)
     both = sum(share * (each - each.mean()) / each.std() for share, each in ((0.65, own), (0.35, scores)))
@@ -74,6 +74,8 @@ def test_the_first_hits_are_sorted_by_the_weighted_scores(reranker, tmp_path):
         (run / "reranker/task.json").write_text(json.dumps({**task, "reranking": form}))
         found = find_reranker(run)
         assert places is None if found is None else found.order(QUERY, PASSAGES, scores).tolist() == places
+    assert find_reranker("anywhere", run / "reranker") is None
+    assert caplog.messages == [f"{run}/reranker is not used: it did not help in its training, so its weight is 0"]
 
 
 @pytest.mark.parametrize("task", ["sequence-classification", "encoder"])

@@ -5,7 +5,7 @@ import pytest
 
 from bert.search.index import Change
 from bert.search.ranks import Query, hits, ranks
-from bert.search.segments import Passage
+from bert.search.segments import Passage, text_of
 from bert.search.words import WordIndex
 from tests.search.indexes import change, make, passages, units, vectors
 
@@ -71,7 +71,7 @@ def reference(rows, live, query, allowed, ranking, weight):
         ({"source": "file1.csv"}, lambda row: row.source == "file1.csv"),
         ({"lang": ["fr"]}, lambda row: False),
     ],
-    ids=str,
+    ids=["no filter", "text", "range", "lower bound", "values and boolean", "boolean", "source", "no row"],
 )
 def test_ranks_are_those_of_a_plain_computation(index, rows, live, ranking, filters, wanted):
     allowed = np.array([wanted(row) for row in rows])
@@ -155,3 +155,38 @@ def test_a_row_of_a_table_or_list_is_shown_alone(tmp_path):
 def test_an_index_without_passages_answers_with_nothing(tmp_path):
     empty = make(tmp_path / "index")
     assert ranks(empty.snapshot, [Query("word1"), Query("a", ranking="words")], units(vectors(2)), None) == [[], []]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[3, 0, None, -7], [1.5, -0.0, None, 1e22, 2.0], [True, None, False], ["3", "03", None, "true", "1.5", "0"]],
+    ids=["whole numbers", "numbers", "booleans", "texts"],
+)
+def test_a_value_is_found_by_its_text_whatever_its_type(tmp_path, values):
+    rows = [Passage(str(place), "a", columns={"size": value}) for place, value in enumerate(values)]
+    index = make(tmp_path / "index", Change(rows, vectors(len(rows))))
+    for wanted in (
+        3,
+        "3",
+        "03",
+        3.0,
+        0,
+        -0.0,
+        "0",
+        1.5,
+        "1.5",
+        "1.50",
+        1e22,
+        True,
+        "true",
+        False,
+        2**70,
+        "nan",
+        "inf",
+        "",
+    ):
+        expected = [value is not None and text_of(value) == text_of(wanted) for value in values]
+        assert index.snapshot.matching({"size": wanted}).tolist() == expected, wanted
+        assert index.snapshot.matching({"size": ["other", wanted]}).tolist() == expected, wanted
+    is_number = [value is not None and type(value) is not bool and value != "true" for value in values]
+    assert index.snapshot.matching({"size": {"from": -1e300}}).tolist() == is_number

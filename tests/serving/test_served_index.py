@@ -131,6 +131,15 @@ def test_an_addition_that_is_late_or_fails_changes_nothing(served, tmp_path, mon
     assert status == DONE and answer["generation"] == before + 1, "once"
 
 
+def test_a_damaged_index_is_no_mistake_of_the_request(served, tmp_path):
+    (tmp_path / "index/manifest.json").write_text("junk")
+    ((status, reason),) = ask(served, SEARCH, (("word1",), options()))
+    assert status == FAILED and "the index failed: " in reason and "manifest.json cannot be read" in reason
+    (tmp_path / "index/manifest.json").unlink()
+    ((status, reason),) = ask(served, ADD, added(("word9", "new", {})))
+    assert status == FAILED and "is no whole index" in reason
+
+
 def test_a_file_is_made_an_index_once_and_again_when_it_changes(tmp_path, model, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     texts = tmp_path / "texts.csv"

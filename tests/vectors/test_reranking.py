@@ -188,6 +188,18 @@ def test_the_order_is_measured_alone_and_weighted_with_the_first_stage(tmp_path)
     assert figures["eval_reranker_weight"] == 0 and "Do not use the reranker" in figures["verdict"]
 
 
+def test_recall_is_of_all_answers_also_of_those_that_are_no_candidates(tmp_path):
+    config = config_of(tmp_path)
+    rows = [{**row, "answers": number} for row, number in zip(CANDIDATES, (2, 1, 30), strict=True)]
+    (tmp_path / "candidates.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = RerankingTask(config)
+    examples = task.read(task.evaluated[0])
+    features = Features(examples, *task.features(examples))
+    figures = task.baseline(features, examples.scores)
+    assert figures["eval_first_stage_recall_at_10"] == pytest.approx((1 / 2 + 1 + 0) / 3)
+    assert figures["eval_first_stage_mrr_at_10"] == pytest.approx((1 / 2 + 1) / 3), "as without them"
+
+
 def test_the_scores_get_a_weight_where_they_help_beyond_the_margin(tmp_path):
     """The first stage has the answer third of three, the reranker first, for all queries but one."""
     config = config_of(tmp_path)
