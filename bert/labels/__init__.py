@@ -1,1 +1,1 @@
-"""Labelled texts: classes, several labels or numbers, from a user's own table or a published one (GLUE)."""
+"""Trains on labelled texts, with classes, several labels or numbers, from a user's table or a published one (GLUE)."""

@@ -1,4 +1,4 @@
-"""Two baselines next to a model, of words and of character n-grams: TF-IDF with a linear model."""
+"""Compares a model with two baselines: TF-IDF of words and of character n-grams, each with a linear model."""
 
 import json
 import logging
@@ -23,7 +23,7 @@ from bert.tokenization.equal_letters import normal_form
 from bert.training.interruption import beat
 
 logger = logging.getLogger(__name__)
-_STRENGTHS = (16.0, 4.0, 64.0, 1.0)  # C, the inverse of the regularization; the first of those that score the same
+_STRENGTHS = (16.0, 4.0, 64.0, 1.0)  # values of C, the inverse of the regularization; the first of equally good ones
 _FOLDS = 3  # parts of the training lines that choose C
 
 
@@ -32,10 +32,10 @@ class Limits:
     """Limits on the computation of the baselines and of the verdict.
 
     Attributes:
-        work: characters to learn from, times the classes (at least 8): 16 million take 80 CPU seconds.
-        characters: of a line; what is behind them is not read.
-        resamples: of the bootstrap by which the verdict's margin is found.
-        window: lines that are predicted at a time.
+        work: most characters to learn from, times the classes (at least 8): 16 million take 80 CPU seconds.
+        characters: most characters of a line that are read.
+        resamples: number of bootstrap resamples for the margin of the verdict.
+        window: number of lines that are predicted at a time.
     """
 
     work: int = 16_000_000
@@ -56,15 +56,15 @@ def compare(
     hint: str = "",
     keep: Callable[[LinearTextModel], None] | None = None,
 ) -> dict[str, Any]:
-    """The metrics of both baselines on the held-out lines, and a verdict that compares the model with the better one.
+    """Train and score both baselines; returns their metrics and a verdict: the model against the better baseline.
 
     Args:
         training: the lines that the model was trained on, with rare classes oversampled as for the model.
-        ours: what the model predicts: classes or numbers [m], or 0 and 1 [m, classes].
-        record: a file, which is written; what the methods predict is taken from it if they learned from equal lines.
-        note: the end of the verdict.
-        hint: its end where the better method has a higher score than the model.
-        keep: called with the better method, which then learns anew.
+        ours: the model's predictions: classes or numbers [m], or 0 and 1 [m, classes].
+        record: a file with the baselines' predictions; they are read from it if they were made from equal lines.
+        note: text at the end of the verdict.
+        hint: text at the end of the verdict if the better baseline has a higher score than the model.
+        keep: function that is called with the better baseline; the baselines are then always trained again.
     """
     lines = [(some.texts, some.labels, some.groups) for some in (training, held_out)]
     settings = (schema.labels, schema.separator, schema.metrics, seed, METHODS, limits.work, _STRENGTHS, _FOLDS)
@@ -83,7 +83,7 @@ def compare(
 def pooled(
     records: Sequence[Mapping[str, Any]], model: str = "This model", limits: Limits = Limits()
 ) -> dict[str, Any]:
-    """The metrics and the verdict over the lines of all records, which are of different lines and groups."""
+    """Metrics and verdict over the lines of several records, whose lines and groups are different."""
     first, methods = records[0], dict[str, Metrics]()
 
     def metrics(values: Sequence[Any]) -> Metrics:
@@ -120,7 +120,7 @@ def _learned(
     limits: Limits,
     keep: Callable[[LinearTextModel], None] | None,
 ) -> dict[str, Any]:
-    """The predictions of each baseline on the held-out lines, and the number of lines it learned from, if not all."""
+    """Train the baselines; returns their predictions on the held-out lines, and a note if only some lines were used."""
     from sklearn.feature_extraction.text import TfidfVectorizer  # as below: only a rank that compares loads it
 
     texts, others = (
@@ -158,7 +158,7 @@ def _learned(
 
 
 def _search(schema: LabelSchema, training: Examples, seed: int) -> Any:
-    """A linear model with the best C, found by cross-validation. The folds are made like the held-out part."""
+    """A linear model that finds the best C by cross-validation; the folds are made as the held-out part is."""
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.model_selection import GridSearchCV
     from sklearn.multiclass import OneVsRestClassifier

@@ -1,4 +1,4 @@
-"""Infers from the first rows of a user's table which columns hold texts and labels, and what kind of task it is."""
+"""Infers from the first rows of a user's table which columns hold texts and labels, and the kind of the labels."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,25 +23,25 @@ from data.text.tables import user_table
 SAMPLE_ROWS = 5_000
 _SAMPLE_CELLS = 1_000_000
 _THOUSANDS = re.compile("-?[1-9][0-9]{0,2},[0-9]{3}")
-_MOST_CLASSES = 20  # of a column that has no name of a label
+_MOST_CLASSES = 20  # most different values of a label column without a usual name
 _NAMES = ("text_column", "text_pair_column", "label_column")
 
 
 class LabelSurvey(NamedTuple):
     columns: dict[str, str]  # text_column, text_pair_column (if there is one) and label_column -> name
-    rows: int  # at most SAMPLE_ROWS
-    regression: bool  # the labels are numbers rather than classes
-    label_separator: str | None  # of labels that are lists; None: they are single
+    rows: int  # number of rows that were read, at most SAMPLE_ROWS
+    regression: bool  # whether the labels are numbers rather than classes
+    label_separator: str | None  # separates labels that are lists; None: each text has one label
 
 
 def survey(
     path: Path, named: Mapping[str, str | None], decoding: Decoding = DETECTED, others: Collection[str] = ()
 ) -> LabelSurvey:
-    """Looks at the first rows of a table.
+    """Infer columns and kind of labels from the first rows of a table.
 
     Args:
-        named: the columns that are known already, by the names of their settings.
-        others: columns that hold something else, such as groups.
+        named: columns that settings name already, by the name of the setting.
+        others: columns that hold neither texts nor labels, such as groups.
     """
     columns, joins = {name: column for name in _NAMES if (column := named.get(name)) is not None}, False
     table = first_rows(path, [tuple(columns.values())] if columns else [], decoding)
@@ -65,10 +65,10 @@ def survey(
 
 
 def first_rows(path: Path, expected: Sequence[tuple[str, ...]], decoding: Decoding) -> list[Row]:
-    """The first rows of a table, with all columns: at most 5,000, or fewer of very many columns.
+    """Read the first rows of a table, with all columns: at most 5,000, fewer if there are very many columns.
 
     Args:
-        expected: columns that are likely among them.
+        expected: columns that the table probably has.
     """
     form = TableForm(None, decoding.header, "cells", expected=expected)
     rows, cells = list[Row](), 0
@@ -81,7 +81,7 @@ def first_rows(path: Path, expected: Sequence[tuple[str, ...]], decoding: Decodi
 
 
 def unused_texts(path: Path, text: str, others: Collection[str], decoding: Decoding = DETECTED) -> list[str]:
-    """The columns of text of a table that are not read beside the one that is named, in order."""
+    """The columns of text in a table that are not used, in order, if `text` names a single column."""
     rows = [row.values for row in first_rows(path, [(text,)], decoding) if row.values and not row.problem]
     return further_texts(rows, text, others) if rows and not joined_parts(text) and text in rows[0] else []
 
@@ -99,7 +99,7 @@ def _texts(path: Path, values: Mapping[str, Sequence[str]], label: str | None) -
 
 
 def _known(words: Sequence[str], names: Iterable[str]) -> str | None:
-    """The name, in any case, that is the first of the words."""
+    """The name that equals the earliest of the words, ignoring case; None if no name does."""
     return min(
         (name for name in names if name.lower() in words), key=lambda name: words.index(name.lower()), default=None
     )
@@ -118,7 +118,7 @@ def _label(path: Path, values: Mapping[str, Sequence[str]], taken: Sequence[str]
 
 
 def _are_numbers(path: Path, labels: Sequence[str]) -> bool:
-    """Whether labels are numbers that are no classes: fractions, or many different integers."""
+    """Whether labels are numbers rather than classes: fractions, or many different integers."""
     try:
         numbers = {number(label) for label in labels}
     except ValueError:
@@ -134,7 +134,7 @@ def _are_numbers(path: Path, labels: Sequence[str]) -> bool:
 
 
 def _separator(labels: Sequence[str]) -> str | None:
-    """What no label of labels that are lists holds; None if most are none."""
+    """A separator that no label contains, if most labels are lists; otherwise None."""
     lists = [names for label in labels if (names := listed(label)) is not None]
     if 2 * len(lists) <= len(labels):
         return None

@@ -1,4 +1,4 @@
-"""Pairs of training lines of equal class, on which an encoder is trained before its classifier (SetFit).
+"""Makes pairs of training lines with the same class, on which an encoder is trained before its classifier (SetFit).
 
 Tunstall et al. (2022), "Efficient Few-Shot Learning Without Prompts".
 """
@@ -12,21 +12,21 @@ from bert.labels.preparation import prepare
 from bert.labels.settings import LabelConfig
 from bert.randomness import permutation, stream_key
 
-MOST_LINES = 64  # of a class; further ones are left to the classifier
-PARTNERS, LEAST_PAIRS = 4, 400  # of a line; of few lines, each gets more partners
+MOST_LINES = 64  # most lines of a class in pairs; the classifier learns from all lines
+PARTNERS, LEAST_PAIRS = 4, 400  # pairs of each line; if all pairs are too few, each line gets more
 
 
 def training_lines(config: LabelConfig) -> Examples:
-    """The rows that the classifier is trained on, without the held-out rows."""
+    """Read the rows on which the classifier is trained; held-out rows are left out."""
     schema = config.label_schema()
     examples = read_examples(config.file_of("train"), schema.split("train"), schema, config.data.max_bad_line_fraction)
     return prepare(config, schema.with_labels(discover_labels(examples, schema)), examples).training
 
 
 def equal_class_pairs(texts: Sequence[str], labels: Sequence[str], seed: int) -> Iterator[dict[str, str]]:
-    """Lines of a file of pairs: `query`, `passage` and their class, `query_class`.
+    """Make pairs of texts of equal class: rows with `query`, `passage` and their class, `query_class`.
 
-    The different texts of a class are shuffled in a circle, and each is paired with those that follow it.
+    The different texts of a class are shuffled in a circle, and each text is paired with the next ones.
 
     Raises:
         ValueError: fewer than two classes have two different texts.
@@ -54,7 +54,7 @@ def equal_class_pairs(texts: Sequence[str], labels: Sequence[str], seed: int) ->
 
 
 def pairs_file(config: LabelConfig) -> bytes:
-    """The content of the file of pairs, as JSON lines."""
+    """The content of the file of pairs, in JSON lines."""
     lines = training_lines(config)
     pairs = equal_class_pairs(lines.texts[0], lines.labels or (), config.run.seed)
     return "".join(f"{json.dumps(pair, ensure_ascii=False)}\n" for pair in pairs).encode("utf-8", "surrogatepass")

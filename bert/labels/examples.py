@@ -1,4 +1,4 @@
-"""Reads the examples of files of labelled texts, published or of users.
+"""Reads labelled texts from published files and from users' files.
 
 Unreadable lines make the whole file an error that shows the first of them. In large labelled files a small fraction
 may be skipped; the skipped lines are counted and logged.
@@ -22,14 +22,14 @@ if TYPE_CHECKING:  # not for --help
     import numpy as np
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")  # JSON can escape half of a surrogate pair; it is no text
-MAX_BAD_LINE_FRACTION = 1e-4  # of a labelled file; below 10,000 lines, every line must be readable
+MAX_BAD_LINE_FRACTION = 1e-4  # limit for a labelled file; with fewer than 10,000 lines, every line must be readable
 _NUM_SHOWN = 3
-ALONE = "\0"  # begins the group of a row that has no group
+ALONE = "\0"  # prefix of the group of a row without a group
 _SEPARATORS = re.compile(r"[\t\r\n]")
 
 
 def _fields(row: Row, columns: Sequence[Column]) -> tuple[list[str], str]:
-    """The values of a row, or why it cannot be used."""
+    """(values of a row in these columns, ""), or ([], reason) if the row cannot be used."""
     if row.values is None:
         return [], row.problem.removeprefix("has ")
     fields: list[str] = []
@@ -52,7 +52,7 @@ def _fields(row: Row, columns: Sequence[Column]) -> tuple[list[str], str]:
 
 @dataclass(frozen=True)
 class Examples:
-    """n examples of one file."""
+    """n examples that were read from one file."""
 
     source: Path
     texts: tuple[list[str], ...]  # one list of n sentences, or two
@@ -60,13 +60,13 @@ class Examples:
     indices: list[str]  # n identifiers for the prediction file
     counts: dict[str, int] = field(default_factory=dict)  # numbers of skipped and unusual lines, by kind
     warnings: Sequence[str] = ()
-    groups: list[str] | None = None  # n values of rows that belong together; None without a column of them
+    groups: list[str] | None = None  # n groups; rows of one group belong together; None without a column of groups
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def take(self, rows: "np.ndarray") -> "Examples":
-        """Some of the examples, by their numbers or a mask."""
+        """Select examples by their numbers or by a mask."""
         import numpy as np
 
         numbers = np.arange(len(self))[rows].tolist()
@@ -86,7 +86,7 @@ class Examples:
 
 
 def read_examples(path: Path, split: Split, schema: LabelSchema, max_bad_line_fraction: float = 0.0) -> Examples:
-    """All examples of a file, in order; the fraction of the lines may be skipped because they cannot be read."""
+    """Read all examples of a file, in order; at most `max_bad_line_fraction` of the lines may be unreadable."""
     (examples,) = stream_examples(path, split, schema, math.inf, math.inf, max_bad_line_fraction)
     return examples
 
@@ -99,7 +99,7 @@ def stream_examples(
     most_characters: float,
     max_bad_line_fraction: float = 0.0,
 ) -> Iterator[Examples]:
-    """The examples of a file, some at a time, in bounded memory; the last ones have the counts and warnings."""
+    """Read the examples of a file in parts, in bounded memory; the last part has the counts and warnings."""
     rows: list[list[str]] = []
     first, characters, tally = 0, 0, _Tally(schema.is_own)
     for row in _usable_rows(path, split, schema, tally):
@@ -116,18 +116,18 @@ def stream_examples(
 
 @dataclass
 class _Tally:
-    """Numbers of lines; `shown` are the first problems."""
+    """Counts of lines, and the first problems (`shown`)."""
 
-    is_own: bool  # a user's file, not one of GLUE's
+    is_own: bool  # whether the file is the user's, not GLUE's
     lines: int = 0
     unlabelled: int = 0
     problems: int = 0
-    equal_labels: Counter[str] = field(default_factory=Counter)  # that were written in other code points
+    equal_labels: Counter[str] = field(default_factory=Counter)  # labels that were written in other code points
     shown: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def warnings(self, path: Path, max_fraction: float) -> list[str]:
-        """Lines that count what was skipped."""
+        """Lines with the numbers of skipped lines. ValueError if too many lines were skipped."""
         warnings = list(self.notes)
         if self.problems:
             shown = "; ".join(self.shown) + ("; ..." if self.problems > _NUM_SHOWN else "")
@@ -153,13 +153,13 @@ class _Tally:
 
 
 def _rounded_up(fraction: float) -> str:
-    """With at most two digits, and no less than the fraction."""
+    """The fraction, rounded up to two digits."""
     unit = 10.0 ** (math.floor(math.log10(fraction)) - 1)
     return f"{math.ceil(fraction / unit) * unit:.3g}"
 
 
 def _usable_rows(path: Path, split: Split, schema: LabelSchema, tally: _Tally) -> Iterator[list[str]]:
-    """The fields of every line that can be used; the others are counted."""
+    """Yield the fields of each usable line; unusable lines are counted in `tally`."""
     columns, num_texts = split.columns(), len(split.texts)
     for row in schema.rows(path, split, tally.notes):
         tally.lines += 1
@@ -191,7 +191,7 @@ def _usable_rows(path: Path, split: Split, schema: LabelSchema, tally: _Tally) -
 def _examples(
     path: Path, split: Split, rows: list[list[str]], first: int, counts: dict[str, int], warnings: Sequence[str] = ()
 ) -> Examples:
-    """Rows as examples; `first` is the number of the first one in the file."""
+    """Make examples from rows; `first` is the number of the first row in the file."""
     num_texts = len(split.texts)
     fields = [list(values) for values in zip(*rows, strict=True)]
     labels = fields[num_texts] if split.label is not None else None
@@ -213,14 +213,14 @@ def _empty(texts: Sequence[Sequence[str]]) -> int:
 
 
 def _number_of_flags(lists: Sequence[Sequence[str]]) -> int:
-    """The length of the lists if all are lists of 0 and 1 of one length, both of which occur; otherwise 0."""
+    """The common length of lists of 0 and 1 if both values occur; 0 for other lists."""
     values = {value for flags in lists for value in flags}
     lengths = {len(flags) for flags in lists}
     return lengths.pop() if values == {"0", "1"} and len(lengths) == 1 else 0
 
 
 def discover_labels(examples: Examples, schema: LabelSchema) -> tuple[str, ...]:
-    """The labels of a file, sorted: integers by value, then others alphabetically."""
+    """The different labels of a file, sorted: integers by value, then others alphabetically."""
     num_flags = _number_of_flags([schema.parts(label) for label in examples.labels or ()]) if schema.separator else 0
     if num_flags > 1:
         return tuple(POSITION.format(place) for place in range(1, num_flags + 1))

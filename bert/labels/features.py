@@ -1,4 +1,4 @@
-"""Sentences and pairs of sentences -> the features of a classification. Predictions use it too, without the metrics."""
+"""Tokenises texts and pairs of texts to sequences with special tokens, for training and prediction."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,10 @@ from bert.tokenization.library import TextTokenizer
 
 
 def pair_lengths(first: np.ndarray, second: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of tokens to keep of each sentence, int64 [n] each. The sum of both is at most `limit`.
+    """Numbers of tokens to keep of both sentences of a pair, int64 [n] each; their sum is at most `limit`.
 
-    The result equals that of BERT's published code, which removes tokens one by one, from the first sentence if it is
-    longer than the second, else from the second.
+    The result equals BERT's published code, which removes tokens one by one, from the first sentence if it is longer
+    than the second, otherwise from the second.
     """
     larger_half, smaller_half = limit - limit // 2, limit // 2
     return (
@@ -25,10 +25,10 @@ def pair_lengths(first: np.ndarray, second: np.ndarray, limit: int) -> tuple[np.
 def sentence_features(
     tokenizer: TextTokenizer, texts: Sequence[Sequence[str]], max_seq_length: int
 ) -> tuple[FeatureTable, dict[str, int]]:
-    """[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for every example; numbers of "truncated" examples and of "tokens".
+    """Make [CLS] A [SEP] or [CLS] A [SEP] B [SEP] of each example; returns also counts, "truncated" and "tokens".
 
     Args:
-        texts: one list of n sentences, or two.
+        texts: one list of n sentences, or two for pairs.
     """
     table, cut = cut_features(tokenizer, texts, max_seq_length)
     return table, {"truncated": int(cut.sum()), "tokens": len(table.input_ids)}
@@ -37,7 +37,7 @@ def sentence_features(
 def cut_features(
     tokenizer: TextTokenizer, texts: Sequence[Sequence[str]], max_seq_length: int
 ) -> tuple[FeatureTable, np.ndarray]:
-    """The sequences of `sentence_features`, and bool [n]: whether an example was longer and lost its end."""
+    """Make the sequences of `sentence_features`, and a mask, bool [n], of the examples that were truncated."""
     cls_id, sep_id = tokenizer.vocabulary.id_of("[CLS]"), tokenizer.vocabulary.id_of("[SEP]")
     separators = tokenizer.vocabulary.pair_separators() if len(texts) == 2 else 1
     encoded = [tokenizer.encode_texts(sentences) for sentences in texts]

@@ -1,4 +1,4 @@
-"""A kept baseline: TF-IDF of words or characters with a linear model on it, as arrays and JSON.
+"""A kept baseline: a linear model of TF-IDF features of words or characters, stored as arrays and JSON.
 
 Its files are read without running anything that they hold. `skops` stores scikit-learn's objects, also without pickle,
 and gives the same numbers; but of 125,386 n-grams and four classes it makes 83 MB in 5 CPU s, and this module 8 MB in
@@ -34,15 +34,15 @@ class LinearTextModel:
 
     Attributes:
         method: a key of METHODS.
-        characters: of a text, all that is read.
+        characters: most characters of a text that are read.
         ngrams: the n features, in order.
-        idf: float64 [n].
-        coefficients, intercepts: float64 [k, n] and [k]: of each number of a regression, of each label of several, of
-            each class; of two classes, of the second alone. An intercept may be infinite, for a label that all texts
-            of the training had, or none.
-        classes: int64, the classes of `labels` that the training had; k of them, or two.
-        num_labels: of the task; 1 for a regression.
-        equal_letters: it reads texts in their normal form, and words with their marks; older ones do not.
+        idf: float64 [n], inverse document frequencies.
+        coefficients, intercepts: float64 [k, n] and [k]: one row for the number of a regression, for each of several
+            labels or for each class, but of two classes for the second alone. An intercept is infinite if all texts of
+            the training had the label, or no text.
+        classes: int64, the classes that occurred in the training; k of them, or two.
+        num_labels: number of the task's labels; 1 for a regression.
+        equal_letters: whether texts are normalised, and words keep their combining marks; False for older models.
     """
 
     method: str
@@ -57,7 +57,7 @@ class LinearTextModel:
 
     @classmethod
     def of(cls, method: str, characters: int, vectorizer: Any, estimator: Any, num_labels: int) -> "LinearTextModel":
-        """What scikit-learn has fitted: a TfidfVectorizer, and a OneVsRestClassifier of LogisticRegression or Ridge."""
+        """Make it from a fitted TfidfVectorizer and a fitted OneVsRestClassifier of LogisticRegression, or Ridge."""
         ngrams = sorted(vectorizer.vocabulary_, key=vectorizer.vocabulary_.__getitem__)
         parts = getattr(estimator, "estimators_", [estimator])
         rows = [_row(part, len(ngrams)) for part in parts]
@@ -69,7 +69,7 @@ class LinearTextModel:
 
     @cached_property
     def _vectorizer(self) -> Any:
-        """scikit-learn's vectorizer with these features."""
+        """scikit-learn's TfidfVectorizer with the features of this model."""
         from sklearn.feature_extraction.text import TfidfVectorizer  # here: it loads slowly
 
         form = METHODS[self.method]
@@ -80,19 +80,19 @@ class LinearTextModel:
         return vectorizer
 
     def read(self, texts: Iterable[Sequence[str]]) -> list[str]:
-        """One text for each text or pair of texts: they are joined, and their ends are cut."""
+        """Prepare texts: the texts of a pair are joined, and long texts are cut."""
         read = [" ".join(row)[: self.characters] for row in texts]
         return [*map(normal_form, read)] if self.equal_letters else read
 
     def sums(self, texts: Sequence[str]) -> np.ndarray:
-        """float64 [m, k] of m texts: what scikit-learn calls the decision function."""
+        """The linear model's sums for m texts, float64 [m, k]; scikit-learn calls them the decision function."""
         return np.asarray(self._vectorizer.transform(texts) @ self.coefficients.T) + self.intercepts
 
     def logits(self, texts: Sequence[str], several: bool = False) -> np.ndarray:
-        """float64 [m, num_labels], from which `Decision` makes scikit-learn's probabilities; numbers of a regression.
+        """Logits, float64 [m, num_labels], from which `Decision` makes scikit-learn's probabilities; or numbers.
 
         Args:
-            several: a text may have several labels.
+            several: whether a text may have several labels.
         """
         sums = self.sums(texts)
         if self.num_labels == 1 or several:
@@ -129,7 +129,7 @@ class LinearTextModel:
 
     @classmethod
     def load(cls, folder: Path) -> "LinearTextModel":
-        """Raises ConversionError (a ValueError): files that are damaged or of another program."""
+        """Load a model from its folder. ConversionError (a ValueError) if files are damaged or not of this program."""
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
@@ -169,7 +169,7 @@ class LinearTextModel:
 
 
 def _row(part: Any, size: int) -> tuple[np.ndarray, float]:
-    """Coefficients float64 [size] and the intercept of one linear model, or of a constant answer, 0 or 1."""
+    """Coefficients, float64 [size], and intercept of a linear model, or of a constant answer, 0 or 1."""
     if hasattr(part, "coef_"):
         return np.asarray(part.coef_, np.float64).reshape(size), float(np.reshape(part.intercept_, -1)[0])
     return np.zeros(size), np.inf if float(part.y_[0]) > 0 else -np.inf

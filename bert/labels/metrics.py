@@ -1,4 +1,4 @@
-"""GLUE's metrics, computed by scikit-learn and SciPy as in its own scorer.
+"""GLUE's metrics, computed by scikit-learn and SciPy as in GLUE's own scorer.
 
 Undefined values: Matthews' coefficient of constant predictions is 0, F1 without a true positive is 0, and the
 correlation with a constant is NaN and counts as 0 in the score.
@@ -32,20 +32,20 @@ def _f1_of_class_1(predictions: np.ndarray, labels: np.ndarray) -> float:
     return _agreement("f1_score", predictions == 1, labels == 1, zero_division=0.0)
 
 
-# (predictions, labels) -> value. F1 is that of class 1, macro F1 the mean over classes that occur in either.
+# Functions (predictions, labels) -> value. "f1" is the F1 of class 1, "macro_f1" the mean over all occurring classes.
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": partial(_agreement, "accuracy_score"),
     "f1": _f1_of_class_1,
     "macro_f1": partial(_agreement, "f1_score", average="macro", zero_division=0.0),
     "micro_f1": partial(_agreement, "f1_score", average="micro", zero_division=0.0),
-    "matthews": partial(_agreement, "matthews_corrcoef"),  # of more classes, Gorodkin's R_K
+    "matthews": partial(_agreement, "matthews_corrcoef"),  # for more than two classes, Gorodkin's R_K
     "pearson": partial(_correlation, "pearsonr"),
     "spearman": partial(_correlation, "spearmanr"),  # equal values have their average rank
 }
 
 
 def scores(names: Sequence[str], predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """The named metrics, and "score", their mean, as on GLUE's leaderboard; classes as int64, or numbers [n]."""
+    """Compute metrics by name, and "score", their mean, as on GLUE's leaderboard, from int64 classes or numbers [n]."""
     if len(predictions) != len(labels) or not len(labels):
         raise ValueError(
             f"{len(predictions)} predictions for {len(labels)} labels cannot be scored: their numbers must be equal "

@@ -1,4 +1,4 @@
-"""Prepares a user's rows for a training: checks them, holds a part out, repeats rows of rare classes, notes it all."""
+"""Prepares a user's rows for a training: checks them, holds some out, and oversamples rare classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ _HOLD = ("holds", "hold")
 
 @dataclass(frozen=True)
 class PreparedRows:
-    """The rows of a training.
+    """The rows to train on and to evaluate on.
 
     Attributes:
-        held_out: the rows to evaluate on; None if a file of them is given, or nothing is evaluated.
-        notes: lines for the user about columns, classes, what is held out and which settings are not used.
+        held_out: the rows to evaluate on; None if there is an evaluation file, or nothing is evaluated.
+        notes: lines for the user about columns, classes, held-out rows and unused settings.
     """
 
     training: Examples
@@ -31,7 +31,7 @@ class PreparedRows:
 
 
 def prepare(config: LabelConfig, schema: LabelSchema, examples: Examples) -> PreparedRows:
-    """The rows to train on and to hold out.
+    """Prepare the rows of a training file as the settings say.
 
     Raises:
         ValueError: settings for single classes with several labels or numbers; too few texts or groups.
@@ -59,7 +59,7 @@ def prepare(config: LabelConfig, schema: LabelSchema, examples: Examples) -> Pre
 
 
 def _notes_of_the_file(config: LabelConfig, schema: LabelSchema, examples: Examples) -> list[str]:
-    """The columns and classes of the training file, and rows without a group."""
+    """Notes about the columns and classes of the training file, and about rows without a group."""
     labels = examples.labels or ()
     if schema.is_regression:
         kind = _numbers(labels)
@@ -82,13 +82,13 @@ def _notes_of_the_file(config: LabelConfig, schema: LabelSchema, examples: Examp
 
 
 def _shown_text(column: Column) -> str:
-    """A column of text, or the columns that are joined."""
+    """Describe a column of text, or columns that are joined, for the user."""
     parts = joined_parts(column)
     return f"{' + '.join(map(repr, parts))} (joined; --text-column {parts[-1]} reads one)" if parts else repr(column)
 
 
 def _unused(config: LabelConfig, examples: Examples) -> list[str]:
-    """The columns of text beside the one that was named."""
+    """The columns of text that the settings do not use."""
     data = config.data
     if data.text_pair_column is not None:
         return []
@@ -99,10 +99,10 @@ def _unused(config: LabelConfig, examples: Examples) -> list[str]:
 def hold_out(
     config: LabelConfig, examples: Examples, classes: np.ndarray | None
 ) -> tuple[Examples, Examples, list[str]]:
-    """(training rows, held-out rows, notes) of one fold.
+    """Split rows by the fold of the settings: (training rows, held-out rows, notes).
 
     Args:
-        classes: int64 [n], to be held out in proportion; None: a text has several labels, or a number.
+        classes: int64 [n], classes that are held out in proportion; None if a text has several labels or a number.
     """
     data = config.data
     groups = row_groups(examples, data.folds)

@@ -1,4 +1,4 @@
-"""What labelled files hold: their columns, the labels, and the metrics that score them."""
+"""Describes labelled files: their columns, their labels, and the metrics of the task."""
 
 import math
 import re
@@ -18,17 +18,17 @@ if TYPE_CHECKING:  # not for --help
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?([0-9]+|[0-9]{1,3}([. \xa0][0-9]{3})+),[0-9]+\s*")
 _LONGEST_LIST = 10_000  # characters
 _SPACED = re.compile(r"""(?<=['"])\s+(?=['"])|(?<=[\d.])\s+(?=\d)(?!.*['"])""")  # between texts, numbers of NumPy
-POSITION = "position {}"  # the class of a place in lists of 0 and 1, from 1
+POSITION = "position {}"  # name of the class of a place in lists of 0 and 1; places are counted from 1
 
 
 @dataclass(frozen=True)
 class LabelSchema:
-    """The description of a task.
+    """The description of a task with labelled texts.
 
     Attributes:
-        labels: as written in the files, in the order of the classes; None for a regression, or if the training file
-            defines them.
-        rows: reads the columns of a split, and appends what is unusual about the file to a list.
+        labels: names of the classes as in the files, in order; None for a regression, or until the training file was
+            read.
+        rows: function that reads the columns of a split, and appends notes about the file to a list.
     """
 
     name: str
@@ -37,15 +37,15 @@ class LabelSchema:
     train: Split | None  # None for a task that uses the model of another, `model_of`
     dev: dict[str, Split]  # name -> labelled file to evaluate on
     test: dict[str, Split]  # name of the leaderboard's file, without .tsv -> file to predict
-    value_range: tuple[float, float] | None = None  # of a regression; predictions are clipped to it for the leaderboard
+    value_range: tuple[float, float] | None = None  # range of a regression; predictions are clipped for the leaderboard
     model_of: str | None = None
     no_label: str | None = None  # the label of unlabelled examples, which are skipped
-    separator: str | None = None  # between the labels of an example, which may have several; None: each has one
+    separator: str | None = None  # separates labels if an example may have several; None: each has one
     rows: RowReader = own_rows
 
     @property
     def is_own(self) -> bool:
-        """Whether the files are the user's."""
+        """Whether the files are the user's, not published ones."""
         return self.name == "custom"
 
     @property
@@ -53,13 +53,13 @@ class LabelSchema:
         return self.value_range is not None
 
     def split(self, name: str) -> Split:
-        """The file to train on ("train"), to evaluate on or to predict."""
+        """The description of a file, by name: "train", a file to evaluate on, or a file to predict."""
         split = {"train": self.train, **self.dev, **self.test}[name]
         assert split is not None, "the settings have checked it"
         return split
 
     def with_labels(self, labels: tuple[str, ...] | None) -> "LabelSchema":
-        """The task with the classes that a file or a model defines."""
+        """A copy of the schema with these classes."""
         return replace(self, labels=labels)
 
     def problem(self, label: str) -> str:
@@ -79,7 +79,7 @@ class LabelSchema:
         return "" if is_valid else f"label {shown(label)} is not a finite number from {low:g} to {high:g}"
 
     def parts(self, label: str) -> list[str]:
-        """The labels in a field, which may have several."""
+        """Split a field into its labels."""
         names = [label] if self.separator is None else label.split(self.separator)
         names = [name.strip() for name in names if name.strip()]
         if self.labels and self.labels[0] == POSITION.format(1) and names != [POSITION.format(1)]:
@@ -87,7 +87,7 @@ class LabelSchema:
         return names
 
     def spelled(self, label: str) -> str:
-        """A label as the classes spell it: in the normal form of a text; JSON's true and Python's True are one."""
+        """A label in the spelling of its class: Unicode forms are equal, and so are JSON's true and Python's True."""
         if self.labels is None:
             return normal_form(label)
         if self.separator is not None:
@@ -105,7 +105,7 @@ class LabelSchema:
         return equal[0] if equal else label
 
     def encode(self, labels: Sequence[str]) -> "np.ndarray":
-        """int64 classes [n] or float32 numbers [n] of valid labels; of several labels, float32 0 or 1 [n, classes]."""
+        """Convert valid labels to int64 classes [n], float32 numbers [n], or float32 0 or 1 [n, classes]."""
         import numpy as np
 
         if self.is_regression:
@@ -121,7 +121,7 @@ class LabelSchema:
 
 
 def labels_alike(labels: Sequence[str]) -> list[list[str]]:
-    """Labels that differ in case alone, or are one number, such as 1 and 1.0."""
+    """Groups of labels that differ in case alone, or are the same number, such as 1 and 1.0."""
     alike = dict[str | float, list[str]]()
     for label in labels:
         try:
@@ -133,13 +133,13 @@ def labels_alike(labels: Sequence[str]) -> list[list[str]]:
 
 
 def number(label: str) -> float:
-    """The number in a label, also with a decimal comma or a percent sign. ValueError if it is no number."""
+    """Parse the number in a label, also with a decimal comma or a percent sign. ValueError if it is no number."""
     label = label.removesuffix("%")
     return float(re.sub(r"[. \xa0]", "", label).replace(",", ".") if _DECIMAL_COMMA.fullmatch(label) else label)
 
 
 def listed(value: object) -> list[str] | None:
-    """The labels of a list, also of one that pandas or NumPy wrote as text, such as ['joy', 'love']; None: no list."""
+    """The labels in a list, also if pandas or NumPy wrote it as text, such as ['joy', 'love']; None for no list."""
     if isinstance(value, str) and value.lstrip().startswith("[") and len(value) < _LONGEST_LIST:
         with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
             value = literal_eval(_SPACED.sub(", ", value.strip()))
@@ -149,7 +149,7 @@ def listed(value: object) -> list[str] | None:
 
 
 def _is_whole(label: object) -> bool:
-    """Whether a label is a fraction or a truth value that is written as an integer elsewhere: 1.0, true."""
+    """Whether a label is a boolean or a float without a fraction, such as true or 1.0, so that it equals an integer."""
     return isinstance(label, float | bool) and float(label).is_integer()
 
 
@@ -162,7 +162,7 @@ def own_schema(
     is_regression: bool = False,
     decoding: Decoding = DETECTED,
 ) -> LabelSchema:
-    """The schema of the user's own files, by the names of their columns or keys; paths are given elsewhere."""
+    """Make the schema of the user's files from the names of their columns or keys; settings hold the paths."""
     labelled = Split((), texts, label, index, header=decoding.header, decoding=decoding)
     train, dev, test = replace(labelled, group=group), {"dev": labelled}, {"predictions": replace(labelled, label=None)}
     if is_regression:

@@ -1,4 +1,4 @@
-"""Scores for a decision: each class alone, what is mistaken for what, calibrated probabilities, thresholds."""
+"""Scores a classifier in detail: each class, the confusion matrix, calibration and thresholds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,10 +13,10 @@ from bert.labels.decision import Decision
 from bert.reporting.progress import metrics_line
 from bert.reporting.run_record import SCORES_FILE
 
-WORST = 20  # errors that are listed
-_MOST_CLASSES = 50  # in the table that is printed
-_BINS = 10  # of the calibration error
-TEMPERATURES = (0.2, 20.0)  # without an error in the evaluation set, at least 1: the best would be 0
+WORST = 20  # most errors that are listed
+_MOST_CLASSES = 50  # most classes in the printed table
+_BINS = 10  # bins of the calibration error
+TEMPERATURES = (0.2, 20.0)  # range of the temperature; at least 1 without an error, where the best would be 0
 _TITLES = {"precision": "precision", "recall": "recall", "f1-score": "F1", "auc": "AUC", "support": "lines"}
 _KINDS = {"precision": "precision", "recall": "recall", "f1": "f1-score", "auc": "auc"}  # as scikit-learn calls them
 
@@ -24,7 +24,7 @@ _KINDS = {"precision": "precision", "recall": "recall", "f1": "f1-score", "auc":
 def fitted(
     logits: np.ndarray, labels: np.ndarray, several: bool, positive: int | None, recall: float | None
 ) -> Decision:
-    """The temperature with the least log loss, and the threshold that gives a class at least the wanted recall.
+    """Fit a decision: the temperature with the least log loss, and the threshold for the wanted recall of a class.
 
     Args:
         labels: int64 [n], or float32 0 and 1 [n, classes] if a text may have several.
@@ -46,10 +46,10 @@ def fitted(
 def with_threshold(
     decision: Decision, logits: np.ndarray, labels: np.ndarray, positive: int, recall: float
 ) -> Decision:
-    """The decision with the threshold that gives a class at least the wanted recall; as it is if no row has the class.
+    """Fit the threshold that gives a class at least the wanted recall; no row of the class: no change.
 
-    The threshold makes the fewest false alarms that this recall needs. With as many alarms it finds as many rows of the
-    class as it can: it is halfway between the last row that it takes and the next false alarm.
+    The threshold makes the fewest false alarms that allow this recall, and with these alarms it finds as many rows of
+    the class as possible. It lies halfway between the last found row and the next false alarm.
     """
     if not (labels == positive).any():
         return decision
@@ -57,19 +57,19 @@ def with_threshold(
     own, others = np.sort(likely[labels == positive])[::-1], likely[labels != positive]
     needed = own[int(np.ceil(recall * len(own) - 1e-9)) - 1]
     next_alarm = others[others < needed].max(initial=0.0)
-    last = own[own > next_alarm].min(initial=needed)  # of no row if the network rules out so many of the class
+    last = own[own > next_alarm].min(initial=needed)  # empty if so many rows of the class have probability 0
     return replace(decision, positive=positive, threshold=float((last + next_alarm) / 2))
 
 
 def error_of(logits: np.ndarray, labels: np.ndarray, several: bool) -> float:
-    """The mean log loss, in nats; with several labels, over all of them."""
+    """The mean log loss, in nats; with several labels, the mean over all labels."""
     if several:
         return float((np.logaddexp(0, logits) - labels * logits).mean())
     return float((logsumexp(logits, axis=-1) - logits[np.arange(len(labels)), labels]).mean())
 
 
 def calibration_error(likely: np.ndarray, labels: np.ndarray) -> float:
-    """Mean distance between the probability of the predicted class and how often it is right, over ten bins."""
+    """Expected calibration error: mean distance of predicted probability and accuracy, over ten bins."""
     confidence, right = likely.max(-1), likely.argmax(-1) == labels
     bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
     return float(np.abs(np.bincount(bins, confidence - right)).sum() / len(labels))
@@ -78,10 +78,10 @@ def calibration_error(likely: np.ndarray, labels: np.ndarray) -> float:
 def class_scores(
     names: Sequence[str], labels: np.ndarray, likely: np.ndarray, predictions: np.ndarray
 ) -> dict[str, dict[str, Any]]:
-    """precision, recall, f1-score, support, predicted rows of each class; auc, against all others, if it has both.
+    """Score each class: precision, recall, f1-score, support, number of predicted rows, and auc against all others.
 
-    None where nothing was measured: the precision of a class that is never predicted, the recall of a class without
-    rows, the F1 of a class that is neither.
+    The auc is missing if all rows or no row have the class. Other values are None if nothing was measured: the
+    precision of a class that is never predicted, the recall of a class without rows, the F1 if both hold.
     """
     from sklearn.metrics import classification_report, roc_auc_score
 
@@ -103,7 +103,7 @@ def class_scores(
 
 
 def best_by(words: str, metrics: Sequence[str], labels: Sequence[str]) -> tuple[str, str] | None:
-    """(key of `class_scores`, class) of `recall:urgent`; None for a metric of the task."""
+    """Parse --best-by, such as `recall:urgent`: (key of `class_scores`, class), or None for a metric of the task."""
     kind, colon, name = words.partition(":")
     if not colon and kind in ("score", *metrics):
         return None
@@ -117,11 +117,11 @@ def best_by(words: str, metrics: Sequence[str], labels: Sequence[str]) -> tuple[
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """What a model says of n labelled rows.
+    """A model's logits for n labelled rows.
 
     Attributes:
         names: the c classes.
-        texts, indices: n texts as they are shown, and their identifiers.
+        texts, indices: n texts in the form for display, and their identifiers.
         labels: int64 [n], or float32 0 and 1 [n, c] if a text may have several.
         logits: float32 [n, c].
     """
@@ -134,10 +134,10 @@ class ScoredRows:
 
 
 def details(rows: ScoredRows, decision: Decision, balanced: bool = False) -> dict[str, Any]:
-    """The content of scores.json: all that is known of an evaluation.
+    """The content of scores.json: all scores of an evaluation.
 
     Args:
-        balanced: whether --balance was given, or would not help.
+        balanced: whether --balance was given or would not help, so that it is not recommended.
     """
     likely = decision.probabilities(rows.logits)
     predictions = decision.classes(likely)
@@ -149,7 +149,7 @@ def details(rows: ScoredRows, decision: Decision, balanced: bool = False) -> dic
         content |= _figures_of_several_labels(rows.labels, predictions)
     else:
         content |= _figures_of_single_labels(rows, likely, predictions)
-    if decision.temperature != 1:  # fitted to these rows; the weights have that of an earlier training
+    if decision.temperature != 1:  # fitted to these rows; an earlier training's temperature is in the weights
         content["temperature"] = decision.temperature
         if not decision.several:
             uncalibrated = Decision().probabilities(rows.logits)
@@ -163,7 +163,7 @@ def details(rows: ScoredRows, decision: Decision, balanced: bool = False) -> dic
 
 
 def _worst_rows(rows: ScoredRows, likely: np.ndarray, predictions: np.ndarray, several: bool) -> list[dict[str, Any]]:
-    """The errors with the least probability of the true label, the worst first, with the names of their classes."""
+    """The errors with the lowest probability of the true label, worst first, with the names of their classes."""
     labels = rows.labels
     if several:
         doubt = np.abs(labels - likely).max(-1)
@@ -190,7 +190,7 @@ def _worst_rows(rows: ScoredRows, likely: np.ndarray, predictions: np.ndarray, s
 
 
 def _figures_of_single_labels(rows: ScoredRows, likely: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
-    """The confusion matrix, the calibration and the accuracy."""
+    """The confusion matrix, the calibration error, the accuracy and the share of the largest class."""
     from sklearn.metrics import confusion_matrix
 
     labels = rows.labels
@@ -210,13 +210,13 @@ def _figures_of_several_labels(labels: np.ndarray, predictions: np.ndarray) -> d
 
 
 def _f1_of_same_labels(labels: np.ndarray) -> float:
-    """The micro F1 of giving every row the same labels, the most frequent ones, as many as are best."""
+    """The best micro F1 that is possible if every row gets the same, most frequent labels."""
     counts = np.sort(labels.sum(0))[::-1].astype(np.float64)
     return float(np.max(2 * np.cumsum(counts) / (len(labels) * np.arange(1, len(counts) + 1) + counts.sum())))
 
 
 def _verdict(content: Mapping[str, Any], balanced: bool) -> str:
-    """A sentence if the model says no more than the frequencies of the labels, or misses a class; otherwise nothing."""
+    """A sentence if the model is no better than the most frequent labels, or never finds a class; otherwise ""."""
     score, least = ("micro_f1", "same_labels") if "same_labels" in content else ("accuracy", "largest_class")
     recalls = {name: values["recall"] for name, values in content["classes"].items() if values["support"]}
     missed, balance = [name for name, recall in recalls.items() if not recall], "" if balanced else " or --balance"
@@ -231,7 +231,7 @@ def _verdict(content: Mapping[str, Any], balanced: bool) -> str:
 
 
 def lines(details: Mapping[str, Any]) -> list[str]:
-    """A table of the classes and the confusion matrix, and the verdict on what the model learned if there is one."""
+    """Lines for the terminal: a table of the classes, the confusion matrix, thresholds, and the verdict if any."""
     import pandas as pd
 
     classes = pd.DataFrame(details["classes"]).T.reindex(columns=list(_TITLES)).rename(columns=_TITLES).astype(float)

@@ -1,4 +1,4 @@
-"""The settings of labelled texts of one's own: their files and columns, and what is inferred from the rows."""
+"""Settings of a user's labelled texts: files and columns, and settings that are inferred from the rows."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ from data.text.encodings import Decoding
 
 _EXAMPLES = REPOSITORY / "data" / "examples"
 Settings = dict[str, Any]
-OWN_FILES = ("train_file", "eval_file", "predict_file")  # of task_name=custom
+OWN_FILES = ("train_file", "eval_file", "predict_file")  # settings of files with task_name=custom
 
 
 class LabelDataSettings(TaskDataSettings):
@@ -118,12 +118,12 @@ class LabelDataSettings(TaskDataSettings):
 
 
 class LabelConfig(FineTuningConfig):
-    """A classification or rating of the user's own texts."""
+    """All settings of a classification or regression on the user's texts."""
 
     data: LabelDataSettings
 
     def stage(self) -> str:
-        return "glue-custom"  # as runs before bert/labels are named
+        return "glue-custom"  # the name that runs had before bert/labels existed
 
     def label_schema(self) -> LabelSchema:
         data = self.data
@@ -132,14 +132,14 @@ class LabelConfig(FineTuningConfig):
         return own_schema(texts, *names, data.regression, Decoding.of(data))
 
     def file_of(self, part: str) -> Path:
-        """The file of one of the schema's splits; the settings have checked that it is named."""
+        """The path of the file of a split, by the split's name; the settings have checked that there is one."""
         file = self.data.train_file if part == "train" or (part == "dev" and self.holds_out()) else self.data.eval_file
         file = self.data.predict_file if part == "predictions" else file
         assert file is not None
         return file
 
     def holds_out(self) -> bool:
-        """Whether a part of the training file is evaluated."""
+        """Whether a part of the training file is held out and evaluated."""
         return self.run.do_train and self.run.do_eval and self.data.train_file is not None and not self.data.eval_file
 
     def needed_files(self) -> dict[str, str]:
@@ -153,7 +153,7 @@ _OF_A_TRAINING = {"regression", "embedding_rate_factor", *USUAL_SETTINGS}
 
 
 def inferred(values: Mapping[str, Any]) -> Settings:
-    """The columns of the user's file that no setting names; for a training also the kind of label and the rate."""
+    """Infer columns that no setting names from the user's file; for a training also the kind of labels and the rate."""
     trains = is_on(values, "do_train")
     file = Path(str(values.get("train_file" if trains else "eval_file"))).expanduser()
     names = ("text_column", "text_pair_column", "label_column")
@@ -174,10 +174,10 @@ def inferred(values: Mapping[str, Any]) -> Settings:
 
 
 def _of_small_modern(values: Mapping[str, Any]) -> Settings:
-    """What was measured to suit the small models of own text: tests/research/finetuning.md.
+    """Settings for small models that were pre-trained on the user's text, as measured in tests/research/finetuning.md.
 
-    Few lines say of which class a word is, and few updates of a low rate leave rare words where they were; dropout
-    keeps the layers from learning lines by heart. Models from before they pooled means are trained as they were.
+    The embeddings of rare words hardly move in few updates with a low rate, so they get a higher rate. Dropout keeps
+    the layers from memorising lines. Older models, which do not pool means, are trained as before.
     """
     is_modern = (values.get("model_type"), values.get("classifier_pooling")) == ("modernbert", "mean")
     if not is_modern or int(values["hidden_size"]) > SMALL:
@@ -186,7 +186,7 @@ def _of_small_modern(values: Mapping[str, Any]) -> Settings:
 
 
 def left_by_training(usage: Usage) -> Settings:
-    """The columns and kind of label that weights used without training were trained with."""
+    """The columns and the kind of labels of an earlier training, for a run that only uses its weights."""
     left: Settings = {"regression": usage.regression, "header": usage.header}
     if usage.name in (None, "custom"):  # another library's model may have several labels
         left |= zip(("text_column", "text_pair_column"), usage.text_columns, strict=False)

@@ -1,4 +1,4 @@
-"""Reads the rows of a user's table of labelled texts, as prediction reads them too."""
+"""Describes and reads files of labelled texts; users' tables are read in the same way as for prediction."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,23 +23,23 @@ class Split:
     """One file of a task.
 
     Attributes:
-        index: column of the leaderboard's identifier of the example; None: examples are numbered from 0.
+        index: column of the identifiers of examples; None: examples are numbered from 0.
     """
 
     files: tuple[str, ...]  # possible names; the first that exists is read
     texts: tuple[Column, ...]
     label: Column | None = None  # column of the label; None if the file has no labels
     index: Column | None = None
-    group: Column | None = None  # column whose equal values are held out together; None: there is none
+    group: Column | None = None  # column of groups; rows with equal values are held out together
     header: bool = True  # whether the first line names the columns
-    decoding: Decoding = DETECTED  # of the user's own file
+    decoding: Decoding = DETECTED  # how the user's file is decoded
 
     def columns(self) -> list[Column]:
-        """The texts, then the label, the index and the group if there are any."""
+        """The columns to read: texts, then label, index and group if there are any."""
         return [*self.texts, *(column for column in (self.label, self.index, self.group) if column is not None)]
 
     def flag(self, column: Column) -> str:
-        """The flag that names a column of the user's own file."""
+        """The flag by which the user names a column."""
         for text, flag in zip(self.texts, ("--text-column", "--text-pair-column"), strict=False):
             if column == text or column in joined_parts(text):
                 return flag
@@ -50,7 +50,7 @@ RowReader = Callable[[Path, Split, list[str]], Iterator[Row]]
 
 
 def own_rows(path: Path, split: Split, notes: list[str]) -> Iterator[Row]:
-    """The columns of a split in a user's table, of any form and encoding; `notes` gets what is unusual about it."""
+    """Read the columns of a split from a user's table in any format and encoding; `notes` gets remarks about it."""
     try:
         table = user_table(path, TableForm(split.columns(), split.header, "cells"), decoding=split.decoding)
     except NoColumnError as error:

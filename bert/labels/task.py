@@ -1,4 +1,4 @@
-"""Labelled texts as a fine-tuning task: files -> features, outputs -> scores, a decision and predictions."""
+"""The fine-tuning task of labelled texts: makes features from files, and scores and predictions from outputs."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class LabelTask(RunnableTask):
-    """Classes, several labels, or numbers of texts: the user's own, or of GLUE."""
+    """Predicts classes, several labels or numbers of texts, for users' files and for GLUE."""
 
     def __init__(self, config: LabelConfig) -> None:
         super().__init__(config)
@@ -55,7 +55,7 @@ class LabelTask(RunnableTask):
             kind = config.model.model_type
             self.notes.append(f"not used: classifier_pooling, as classifiers on a {kind} read the first token")
         self._held_out: Examples | None = None
-        self._unscaled: np.ndarray | None = None  # weights of tokens before their share
+        self._unscaled: np.ndarray | None = None  # token weights before they are scaled
         self._usage = Usage()
         if config.run.do_train:
             self._read_training()
@@ -72,7 +72,7 @@ class LabelTask(RunnableTask):
         self._name_parts()
 
     def _read_training(self) -> None:
-        """Read the training file, its classes if no setting has them, and prepare the user's own rows."""
+        """Read the training file, infer its classes if they are not known, and prepare the user's rows."""
         part = self._part("train")
         self.training, self.training_file = self.read(part), part.path
         if self._schema.labels is None and not self._schema.is_regression:
@@ -83,20 +83,20 @@ class LabelTask(RunnableTask):
             self.notes += prepared.notes
 
     def _prepare_decision(self) -> None:
-        """The decision of the weights to start from, and whether token weights are learned."""
+        """Set the decision of the start weights, and whether token weights are learned."""
         labels, config = self.labels or (), self._config
         self._decision = Decision.of(self._usage, labels)
         if self._schema.separator is not None:
             self._decision = replace(self._decision, several=True)
-        self._token_weights: np.ndarray | None = None  # of a training, by its last evaluation
-        self._scores_without: dict[str, dict[str, float]] | None = None  # as of `Usage.held_out`
+        self._token_weights: np.ndarray | None = None  # learned at the last evaluation of a training
+        self._scores_without: dict[str, dict[str, float]] | None = None  # see `Usage.held_out`
         self._learns_token_weights = config.run.do_train and self._has_decision and config.data.token_weights
         if self._learns_token_weights and config.model.vocab_size * len(labels) > MOST_NUMBERS:
             self._learns_token_weights = False
             self.notes.append(f"not used: token_weights, which are over {MOST_NUMBERS:,} for these tokens and classes")
 
     def _name_parts(self) -> None:
-        """The parts to evaluate and predict, with the first line of each file of predictions."""
+        """Set the files to evaluate and to predict, with the header of each file of predictions."""
         columns, run = "index\tprediction\t", self._config.run
         if run.do_eval:
             head = columns + ("label\tprobability\ttext\n" if self._has_decision else "label\n")
@@ -106,7 +106,7 @@ class LabelTask(RunnableTask):
             self.predicted = [self._part(name, f"{name}.tsv", head) for name in self._schema.test]
 
     def _chosen_best_by(self) -> tuple[str, str] | None:
-        """`best_by` of the settings, by which the best weights are chosen; None for a metric of the task."""
+        """Check the setting `best_by`, which selects the best weights; None if it is a metric of the task."""
         words = self._config.data.best_by
         chosen = best_by(words, self._schema.metrics, self.labels or ())
         if words != "score":
@@ -120,7 +120,7 @@ class LabelTask(RunnableTask):
         return chosen
 
     def _ordered(self, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """The classes, the positive one of two at the end."""
+        """The classes in order; of two classes the positive one is last."""
         positive = self._config.data.positive_label
         if positive is None:
             return labels
@@ -142,7 +142,7 @@ class LabelTask(RunnableTask):
         return SequenceClassificationObjective(model, fuse_mha, num_labels=len(self.labels))
 
     def objective_of(self, weights: Mapping[str, np.ndarray]) -> Objective:
-        """With the token weights of the weights, unless the settings leave them out."""
+        """The objective for given weights, with their token weights unless the settings leave these out."""
         return replace(self.objective(), token_weights=TOKEN_WEIGHTS in weights and self._config.data.token_weights)
 
     def usage(self) -> Usage:
@@ -197,7 +197,7 @@ class LabelTask(RunnableTask):
         return [", ".join(parts)]
 
     def learn_to_decode(self, features: Features, outputs: Outputs) -> None:
-        """Weights of tokens, by a share that depends on the encoder's weights."""
+        """Learn the token weights, scaled by a share that is fitted to the encoder's present logits."""
         if not self._learns_token_weights:
             return
         several, table = self._decision.several, features.table
@@ -215,14 +215,14 @@ class LabelTask(RunnableTask):
         return {} if self._token_weights is None else {TOKEN_WEIGHTS: self._token_weights}
 
     def final_head(self, trained: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The classifier and its token weights, divided by the temperature."""
+        """The parameters of the classifier and its token weights, divided by the temperature."""
         if not self._has_decision:
             return {}
         head = {name: trained[name] for name in HEAD_TENSORS["classifier"]} | self.fitted_parameters()
         return with_temperature(head, self._decision.temperature)
 
     def decode(self, features: Features, outputs: Outputs) -> np.ndarray:
-        """Logits float32 [n, classes] or [n, 1]; in a training with the part of the tokens, as networks to use have."""
+        """Logits, float32 [n, classes] or [n, 1]; in a training the learned token weights are added, as in final use."""
         weights, table = self._token_weights, features.table
         of_tokens = 0.0 if weights is None else logits_of(weights, table.input_ids, table.offsets)
         return outputs["logits"] + of_tokens
@@ -267,9 +267,9 @@ class LabelTask(RunnableTask):
         return content
 
     def _measure_without(self, features: Features, logits: np.ndarray) -> dict[str, dict[str, float]]:
-        """The scores of the decision, and without each part that other libraries leave out; empty without such parts.
+        """Score the decision as a whole, and without each part that other libraries ignore; {} without such parts.
 
-        Who leaves out the token weights has no threshold either.
+        A library that ignores token weights ignores the threshold too.
         """
         table, parts = features.table, dict[str, np.ndarray]()
         if self._decision.positive is not None:
@@ -289,7 +289,7 @@ class LabelTask(RunnableTask):
         return whole | {part: scored(plain, each) for part, each in parts.items()}
 
     def baseline(self, features: Features, predictions: np.ndarray) -> dict[str, Any]:
-        """Score the word and character baselines. A threshold of the model's decision is left out."""
+        """Score the word and character baselines; the model is compared without its threshold."""
         is_plain = self._decision.positive is None
         ours = self._values(predictions) if is_plain else predictions.argmax(-1)
         note, hint, keep = "" if is_plain else " Both are without the threshold.", "", None
@@ -303,7 +303,7 @@ class LabelTask(RunnableTask):
         return compare(self._schema, self.training, features.examples, ours, seed, record, note, hint=hint, keep=keep)
 
     def _keep_baseline(self, folder: Path, features: Features, model: LinearTextModel) -> None:
-        """Write a method as a model, with the files that say how it is used, and a threshold as this model has one."""
+        """Write a baseline as a model with its usage files; it gets a threshold of its own if this model has one."""
         usage, decision, examples = replace(self.usage(), max_seq_length=None), self._decision, features.examples
         if self.labels and decision.positive is not None and self._config.data.wanted_recall is not None:
             texts = model.read(zip(*examples.texts, strict=True))
@@ -327,7 +327,7 @@ class LabelTask(RunnableTask):
         return ["".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)).encode()]
 
     def _label_texts(self, values: np.ndarray) -> list[str]:
-        """The label of each class, or each number clipped to the task's range."""
+        """The label of each class as text, or each number, clipped to the task's range."""
         if self.labels is not None and values.ndim == 2:
             joined = f"{self._schema.separator} "
             return [joined.join(self.labels[index] for index in np.flatnonzero(row)) for row in values]

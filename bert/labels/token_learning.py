@@ -1,4 +1,4 @@
-"""Learns the token weights that a classifier adds to its logits: those of `bert.model.heads.TokenWeights`.
+"""Learns the token weights that a classifier adds to its logits (`bert.model.heads.TokenWeights`).
 
 An encoder of few layers learns little of a word that few lines have. A linear model of the same lines does, if it reads
 the characters inside the tokens: of words that are new to it too. Its part of a logit is a sum over the tokens of a
@@ -19,25 +19,25 @@ from bert.training.interruption import beat
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-_MOST_WORK = 4_000_000  # tokens to learn from, times the classes (at least 8): 25 CPU seconds
-MOST_NUMBERS = 4_000_000  # tokens of the vocabulary, times the classes: 16 MB in the model
+_MOST_WORK = 4_000_000  # limit of tokens to learn from, times the classes (at least 8): 25 CPU seconds
+MOST_NUMBERS = 4_000_000  # limit of the vocabulary's tokens, times the classes: 16 MB in the model
 MOST_LINES = 100_000
-_MOST_NUMBERS_SCORED = 300_000  # logits by which the share is found
-_LENGTHS = (2, 5)  # of the sequences of characters, the space before and after a word among them
+_MOST_NUMBERS_SCORED = 300_000  # most logits to which the share is fitted
+_LENGTHS = (2, 5)  # lengths of character n-grams, which include the space before and after a word
 _STRENGTH = 16.0  # C, the inverse of the regularization
-_LEAST_GAIN = 2.0  # nats over the lines that it is found by: of 100 useless parts, two or three seem to be worth that
+_LEAST_GAIN = 2.0  # nats over all lines; two or three of 100 useless token models seem to gain as much by chance
 
 
 def learned(
     vocabulary: Vocabulary, table: FeatureTable, labels: np.ndarray, rows: int, most_work: int = _MOST_WORK
 ) -> np.ndarray:
-    """float32 [rows, classes] of labelled texts, before their share.
+    """Learn token weights from labelled texts, before they are scaled by `share`: float32 [rows, classes].
 
     Args:
-        table: texts in any order but that of their labels: of many, the first are learned from.
+        table: n texts, in an order that does not depend on their labels, because only the first may be used.
         labels: bool [n, classes].
         rows: size of the embedding table; a row without a token gets 0.
-        most_work: tokens to learn from, times the classes (at least 8).
+        most_work: limit of tokens to learn from, times the classes (at least 8).
     """
     from scipy.sparse import diags  # as scikit-learn: only a training that learns these weights loads it
     from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
@@ -76,10 +76,10 @@ def share(
     several: bool,
     most_numbers: int = _MOST_NUMBERS_SCORED,
 ) -> float:
-    """Weight of the token model that minimises the log loss; 0 if the gain is chance.
+    """The weight of the token model that minimises the log loss; 0 if the gain may be chance.
 
     Args:
-        most_numbers: logits that are read, of lines at equal distances.
+        most_numbers: most logits to fit to; of more, lines at equal distances are taken.
     """
     from scipy.optimize import minimize, minimize_scalar
 
@@ -98,17 +98,17 @@ def share(
 
 
 def logits_of(weights: np.ndarray, input_ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """The part of the tokens in the logits of texts, as the network computes it: float32 [n, classes].
+    """The logits that the token weights give to texts, as the network computes them: float32 [n, classes].
 
     Args:
         weights: float [vocabulary, classes].
-        input_ids, offsets: integers [T] and [n + 1], as of a `FeatureTable`.
+        input_ids, offsets: integers [T] and [n + 1], as in a `FeatureTable`.
     """
     return np.asarray(shares_of(input_ids, offsets, len(weights)) @ weights.astype(np.float32), np.float32)
 
 
 def shares_of(input_ids: np.ndarray, offsets: np.ndarray, size: int) -> "csr_matrix":
-    """float64 [n, size]: how often a text has a token, divided by the square root of the number of its tokens."""
+    """Count tokens, float64 [n, size]: occurrences in a text, divided by the square root of its number of tokens."""
     from scipy.sparse import csr_matrix  # here, as in `learned`
 
     lengths = np.diff(offsets)

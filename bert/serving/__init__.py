@@ -1,1 +1,1 @@
-"""A server for a trained model: JSON over HTTP, and a page to try it. See README.md here."""
+"""Serves a trained model: JSON over HTTP, and a page to try it. See README.md here."""

@@ -1,4 +1,4 @@
-"""`python -m bert.serving MODEL`."""
+"""Command line of the server: `python -m bert.serving MODEL`."""
 
 import importlib.util
 import sys

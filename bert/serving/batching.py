@@ -1,4 +1,4 @@
-"""Dynamic batching: inputs of concurrent requests wait in one queue, and those of similar length run together."""
+"""Dynamic batching: inputs of concurrent requests wait in one queue, and inputs of similar length run together."""
 
 import asyncio
 import contextlib
@@ -14,32 +14,32 @@ from bert.serving.messages import ADD, LOST, Batch, Figures, Outcome
 from bert.serving.settings import Limits
 
 logger = logging.getLogger(__name__)
-_START_TOKENS = 32  # what starting a run costs, in tokens: between 5 (BERT-base) and some hundreds (two small layers)
+_START_TOKENS = 32  # cost of starting a run, in tokens: from 5 (BERT-base) to some hundreds (two small layers)
 _SMOOTHING = 0.1
 
 
 @dataclass(eq=False)
 class Item:
-    """An input that waits, and its estimated size."""
+    """An input that waits in the queue, with its estimated size."""
 
-    kind: str  # of `Batch`
+    kind: str  # as in `Batch`
     texts: tuple[str, ...]
-    options: Any  # top_k, or those of an input to an index
-    deadline: float  # of time.monotonic()
-    tokens: int  # in all sequences that it becomes
-    length: int  # tokens of the longest of them
-    rows: int = 1  # how many sequences it becomes: the windows of a long paragraph
+    options: Any  # top_k, or the options of an input to an index
+    deadline: float  # in seconds of time.monotonic()
+    tokens: int  # estimated tokens of all its sequences
+    length: int  # estimated tokens of its longest sequence
+    rows: int = 1  # number of its sequences: windows of a long paragraph, or texts to add to an index
     size: int = 0  # bytes of its texts
-    owners: tuple[Hashable, ...] = ()  # its client, its request
+    owners: tuple[Hashable, ...] = ()  # (client, request)
     arrived: float = field(default_factory=time.monotonic)
     outcome: "asyncio.Future[Outcome]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class LengthEstimate:
-    """Tokens of a text, by its bytes. The ratio follows what the model process counts.
+    """Estimates the tokens of a text from its bytes. The ratio is corrected by the counts of the model process.
 
     Args:
-        windows: a long last text is read in overlapping windows, as of question answering; otherwise it is cut.
+        windows: whether a long last text is read in overlapping windows, as in question answering; otherwise it is cut.
     """
 
     def __init__(self, max_seq_length: int, windows: bool = False) -> None:
@@ -57,7 +57,7 @@ class LengthEstimate:
         return Item(kind, texts, options, deadline, rows * length, length, rows, size)
 
     def learn(self, batch: Sequence[Item], tokens: int) -> None:
-        """Correct the ratio by a batch of which nothing was cut."""
+        """Correct the ratio of bytes and tokens by the counts of a batch; a batch with cut texts is ignored."""
         words = tokens - sum(1 + len(item.texts) for item in batch)
         if words > 0 and all(item.rows == 1 and item.length < self.max_seq_length for item in batch):
             ratio = sum(item.size for item in batch) / words
@@ -65,9 +65,9 @@ class LengthEstimate:
 
 
 def choose(waiting: Sequence[Item], max_size: int, max_tokens: int) -> list[Item]:
-    """The inputs to run next: the first, and others of its kind and nearly its length.
+    """Choose the inputs of the next batch: the first, and others of its kind and similar length.
 
-    An input joins if the padding that it brings costs less than a run of its own. With padding, a batch has at most
+    An input joins if the padding that it adds costs less than a run of its own. With padding, a batch has at most
     `max_tokens` tokens, unless it is a single input.
     """
     first = waiting[0]
@@ -84,16 +84,17 @@ def choose(waiting: Sequence[Item], max_size: int, max_tokens: int) -> list[Item
 
 
 class Shares:
-    """Whose input is next: of the client that has had the fewest tokens, the request that has.
+    """Decides whose input is next: the client with the fewest tokens so far, and its request with the fewest.
 
-    Who begins to wait counts as having had as few as the least of the others: nobody is behind all who come later.
+    A new client or request begins with the smallest count of the others, so that it does not go before all of them
+    until it has caught up.
     """
 
     def __init__(self) -> None:
         self._had: dict[Hashable, int] = {}
 
     def in_turn(self, waiting: Sequence[Item]) -> list[Item]:
-        """The waiting inputs: the next one first, the others in the order in which they came."""
+        """Move the next input to the front of the waiting inputs; the others keep their order."""
         before, self._had = self._had, {}
         for owners in zip(*(item.owners for item in waiting), strict=True):
             least = min((before[owner] for owner in owners if owner in before), default=0)
@@ -127,7 +128,7 @@ class Batcher:
         self._seconds_per_input = 0.01
 
     def submit(self, items: Sequence[Item], client: str = "") -> int | None:
-        """Let inputs wait; their outcomes are set later. If they do not fit: the seconds after which to try again."""
+        """Put inputs into the queue; returns None, or if it is full, the seconds after which the client may retry."""
         request = next(self._requests)
         for item in items:
             item.owners = (client, request)
@@ -139,7 +140,7 @@ class Batcher:
         return None
 
     def withdraw(self, items: Sequence[Item]) -> None:
-        """Forget inputs that nobody waits for. Inputs that already run are finished."""
+        """Remove inputs whose client no longer waits from the queue; a running batch is not stopped."""
         for item in items:
             item.outcome.cancel()
         self.waiting = [item for item in self.waiting if not item.outcome.done()]
@@ -155,7 +156,7 @@ class Batcher:
             await self._run_batch(batch)
 
     async def _wait_for_inputs(self) -> None:
-        """Wait for the first input, then for others to run with it, as long as it may."""
+        """Wait for an input, then up to --max-wait-ms for others to run with it."""
         while True:
             left = (
                 self.waiting[0].arrived + self._limits.max_wait_ms / 1000 - time.monotonic() if self.waiting else None

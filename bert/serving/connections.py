@@ -1,4 +1,4 @@
-"""Limits on connections that uvicorn has none for: time to send a request, number, bytes held.
+"""Limits that uvicorn lacks: the time to send a request, the number of connections, and the bytes held for them.
 
 uvicorn waits without a limit for the first request's header and for a body, and beyond its `limit_concurrency` it
 refuses honest clients too. Here the connections that have waited longest without a whole request are closed, so that a
@@ -15,9 +15,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bert.serving.settings import Limits
 
-_MOST_HELD_BYTES = 64 << 20  # of requests that are not whole yet, over all connections
-HEADER_BYTES = 16 << 10  # of a request
-_SPARE_FILES = 64  # descriptors that are not connections
+_MOST_HELD_BYTES = 64 << 20  # most bytes of incomplete requests, over all connections
+HEADER_BYTES = 16 << 10  # most bytes of a request's header
+_SPARE_FILES = 64  # file descriptors that connections may not use
 _TIMED_OUT = b'{"detail":"the request did not arrive in time"}'
 _TIMED_OUT_HEADER = (
     "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\nconnection: close\r\n"
@@ -26,10 +26,10 @@ _TIMED_OUT_HEADER = (
 
 
 class Connections:
-    """All open connections.
+    """All open connections, and the limits on them.
 
     Attributes:
-        waiting: those without a whole request, and the bytes held of it, in the order in which they began to wait.
+        waiting: connections whose request is incomplete, with the bytes held for it; the longest wait is first.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -40,16 +40,16 @@ class Connections:
         self._most = min(limits.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_FILES)
         self.open: set[LimitedProtocol] = set()
         self.waiting: dict[LimitedProtocol, int] = {}
-        self.num_closed = 0  # how many were closed before their request was whole
+        self.num_closed = 0  # connections that were closed before their request was complete
 
     def make_room(self) -> None:
-        """Close what has waited longest while there are too many connections or bytes."""
+        """Close the connections that have waited longest, as long as there are too many connections or bytes."""
         while self.waiting and (len(self.open) > self._most or sum(self.waiting.values()) > _MOST_HELD_BYTES):
             next(iter(self.waiting)).refuse()
 
 
 class LimitedProtocol(H11Protocol):
-    """uvicorn's connection with a time for each request to arrive."""
+    """uvicorn's connection, with a time limit for each request to arrive."""
 
     def __init__(self, connections: Connections, **settings: Any) -> None:
         super().__init__(**settings)
@@ -76,7 +76,7 @@ class LimitedProtocol(H11Protocol):
         self._after_event(len(data))
 
     def send_400_response(self, msg: str) -> None:
-        """The answer to what is not HTTP, in place of one that has not begun; none follows it."""
+        """Answer 400 to data that is not HTTP, unless an answer has begun, and close the connection."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         if self.cycle is not None:
@@ -88,7 +88,7 @@ class LimitedProtocol(H11Protocol):
         self._after_event(0)
 
     def refuse(self) -> None:
-        """Close the connection, with 408 if a part of a request has come."""
+        """Close the connection; answer 408 first if a part of a request has arrived."""
         if self._all.waiting[self] and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.write(_TIMED_OUT_HEADER + _TIMED_OUT)
         self._all.num_closed += not self._is_idle()
@@ -97,7 +97,7 @@ class LimitedProtocol(H11Protocol):
         self.transport.close()
 
     def _after_event(self, num_bytes: int) -> None:
-        """Begin or end to wait, by what the parser has now."""
+        """Start or stop the time limit, by the state of the parser."""
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY) or self.transport.is_closing():
             self._end_wait()
         else:
@@ -116,5 +116,5 @@ class LimitedProtocol(H11Protocol):
             self._deadline = None
 
     def _is_idle(self) -> bool:
-        """Whether the connection waits, kept open after an answer, for a next request (uvicorn limits that time)."""
+        """Whether the connection is kept open after an answer, without a new request; uvicorn limits this time."""
         return self.timeout_keep_alive_task is not None and self.conn.their_state is h11.IDLE

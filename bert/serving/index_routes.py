@@ -1,4 +1,4 @@
-"""The routes of a served index: their JSON, and the inputs that they become."""
+"""Defines the routes of a served index: the JSON of requests and answers, and their inputs for the model process."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
@@ -23,14 +23,14 @@ Ask = Callable[[Request, str, tuple[str, ...], Any], Awaitable[Response]]
 
 
 class Range(RequestObject):
-    """Numbers from `from` to `to`, both included; one of them may be left out."""
+    """A range of numbers from `from` to `to`, both included; one of them may be left out."""
 
     lower: _Number | None = Field(None, alias="from")
     upper: _Number | None = Field(None, alias="to")
 
 
 class Place(Strict):
-    """Characters of the passage, `end` after the last."""
+    """A part of the passage, from character `start` to `end`, which is after its last character."""
 
     text: str
     start: int
@@ -38,7 +38,7 @@ class Place(Strict):
 
 
 class Hit(Strict):
-    """A passage; `line` is its line in the file `source`, `part` its number in a long document."""
+    """A found passage; `line` is its line in the file `source`, `part` its number in a long document."""
 
     id: str
     part: int
@@ -56,7 +56,7 @@ class SearchAnswer(Strict):
 
 
 class AddAnswer(Strict):
-    """`ids` are those of the rows, in order; `replaced` counts the passages that had one of them."""
+    """`ids` are the ids of the rows, in order; `replaced` counts earlier passages with these ids."""
 
     ids: list[str]
     replaced: int
@@ -64,7 +64,7 @@ class AddAnswer(Strict):
 
 
 class DeleteAnswer(Strict):
-    """`deleted` counts passages."""
+    """`deleted` is the number of deleted passages."""
 
     deleted: int
     generation: int
@@ -82,7 +82,7 @@ class IndexAnswer(Strict):
 
 
 def add_index_routes(app: FastAPI, limits: Limits, ask: Ask, problems: dict[int | str, dict[str, Any]]) -> None:
-    """Add the routes; `ask` answers a request by the texts and options of its input."""
+    """Add the routes of an index to the app; `ask` sends an input to the model process and returns the answer."""
 
     async def search(request: Request, body: Any) -> Response:
         filters = {name: _plain(value) for name, value in body.filters.items()}
@@ -115,7 +115,7 @@ def add_index_routes(app: FastAPI, limits: Limits, ask: Ask, problems: dict[int 
 
 
 def _requests(limits: Limits) -> dict[str, type[BaseModel]]:
-    """The models of requests, by kind."""
+    """The pydantic models of requests, by kind."""
     long_text: Any = Annotated[
         str, StringConstraints(strict=True, min_length=1, max_length=limits.max_characters), AfterValidator(not_blank)
     ]
@@ -155,7 +155,7 @@ def _requests(limits: Limits) -> dict[str, type[BaseModel]]:
 
 
 def _plain(value: Any) -> Any:
-    """A filter as the index takes it."""
+    """Convert the filter of a request to the form that the index takes."""
     if isinstance(value, Range):
         return {name: number for name, number in (("from", value.lower), ("to", value.upper)) if number is not None}
     return value

@@ -1,4 +1,4 @@
-"""What the server and the model process send each other through their pipe."""
+"""Messages between the server and the model process, which they send through a pipe."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from bert.conversion.usage import VectorForm
 PREDICT, ENCODE = "predict", "encode"  # kinds of inputs
 SEARCH, ADD, DELETE, STATE = "search", "index/add", "index/delete", "index"  # kinds of inputs to a served index
 INDEX_KINDS = (SEARCH, ADD, DELETE, STATE)
-# What became of an input, as the status of HTTP, and what comes with it: JSON, but for the last two nothing.
-DONE = 200  # the result
-REFUSED = 422  # this model cannot take it: the reason, a string
-FAILED = 500  # an error of ours: its text
+# The outcome of an input as an HTTP status. The first three come with JSON: a result, or a string.
+DONE = 200  # with the result
+REFUSED = 422  # the model cannot take the input; with the reason
+FAILED = 500  # the model failed at the input; with the error
 LOST = 503  # the model process ended; set by the server
 LATE = 504  # the deadline passed
 
@@ -20,18 +20,18 @@ LATE = 504  # the deadline passed
 class Outcome(NamedTuple):
     status: int  # DONE, REFUSED ...
     json: bytes = b""
-    truncated: bool = False  # the end of the input was not read
+    truncated: bool = False  # whether the end of the input was not read
 
 
 class Batch(NamedTuple):
     kind: str  # PREDICT, ENCODE, or one of INDEX_KINDS
-    deadline: float  # of time.monotonic()
-    rows: int  # sequences that the network may run at a time
-    inputs: list[tuple[tuple[str, ...], Any]]  # the texts of each, and its top_k or other options
+    deadline: float  # in seconds of time.monotonic()
+    rows: int  # most sequences that the network may run at a time
+    inputs: list[tuple[tuple[str, ...], Any]]  # (texts, top_k or other options) of each input
 
 
 class SearchOptions(NamedTuple):
-    """The options of an input of SEARCH, whose text is the query."""
+    """The options of a SEARCH input, whose text is the query."""
 
     top_k: int
     filters: Mapping[str, Any]
@@ -40,19 +40,19 @@ class SearchOptions(NamedTuple):
 
 
 class RowOptions(NamedTuple):
-    """The options of an input of ADD, whose texts are those of the rows, in order."""
+    """The options of an ADD input, whose texts are the texts of the rows, in order."""
 
     ids: tuple[str | None, ...]
     columns: tuple[Mapping[str, Any], ...]
 
 
 class Figures(NamedTuple):
-    """The cost of a batch. `padded_tokens` counts `tokens` and the padding."""
+    """The cost of a batch; `padded_tokens` includes `tokens` and the padding."""
 
     tokens: int
     padded_tokens: int
     seconds: float
-    truncated: int = 0  # inputs whose ends were not read
+    truncated: int = 0  # number of inputs whose ends were not read
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,15 @@ class Description:
     summary: str
     labels: tuple[str, ...] | None
     is_regression: bool
-    num_texts: tuple[int, ...]  # that an input can have: (1,), (2,) or (1, 2)
+    num_texts: tuple[int, ...]  # numbers of texts that an input can have: (1,), (2,) or (1, 2)
     max_seq_length: int
     top_k: int
-    can_encode: bool  # whether any text can be made a vector
+    can_encode: bool  # whether the model makes vectors of texts
     version: str
-    fingerprint: str  # of all that its results depend on: weights, vocabulary, labels, settings, version
-    columns: tuple[str, ...] = ()  # of the texts in the training data
-    gives_labels: bool = False  # a text may have several
-    hidden_size: int = 0  # of its vectors
-    vectors: VectorForm | None = None  # as it was trained to make them
-    index: str = ""  # the folder of the index that is served; "": none
+    fingerprint: str  # checksum of all that decides results: weights, vocabulary, labels, settings, version
+    columns: tuple[str, ...] = ()  # columns of the texts in the training data
+    gives_labels: bool = False  # whether a text may have several labels
+    hidden_size: int = 0  # dimensions of its vectors
+    vectors: VectorForm | None = None  # how the model was trained to make vectors; None: it was not
+    index: str = ""  # folder of the served index; "" without an index
     reranks: bool = False  # whether a reranker sorts the first hits of a search

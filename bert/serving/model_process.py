@@ -1,4 +1,4 @@
-"""The process that holds the model: answers the batches that `bert.serving.worker` sends, until the pipe is closed."""
+"""The model process: loads the model and answers the batches of `bert.serving.worker`, until the pipe is closed."""
 
 import json
 import logging
@@ -39,11 +39,11 @@ logger = logging.getLogger(__name__)
 
 
 class Late(Exception):
-    """The deadline of the batch passed."""
+    """Raised when the deadline of the batch has passed."""
 
 
 class ModelServer:
-    """Answers batches of inputs; an input that cannot be used costs the others nothing."""
+    """Answers batches of inputs; an unusable input does not affect the others."""
 
     def __init__(self, model: TrainedModel, index: ServedIndex | None = None) -> None:
         self.model, self.index = model, index
@@ -53,7 +53,7 @@ class ModelServer:
         self._deadline = float("inf")
 
     def _metered(self, task: str, feed: Arrays) -> Arrays:
-        """Counts tokens, and stops between two runs of the network when the deadline has passed."""
+        """Run the network and count tokens. Raises Late if the deadline has passed."""
         if time.monotonic() > self._deadline:
             raise Late
         self._tokens += int(feed["attention_mask"].sum())
@@ -61,14 +61,14 @@ class ModelServer:
         return self._forward(task, feed)
 
     def warm_up(self) -> None:
-        """Run every kind of input once, which builds the programs and finds damaged weights."""
+        """Run every kind of input once, to build the programs and to find damaged weights."""
         text = f"a {MASK}" if self.model.task == "masked-lm" else "a"
         self.model.run([(text,) * max(self.model.num_texts)])
         if self.model.opened.can_encode():
             self.model.encode(["a"])
 
     def describe(self, name: str) -> Description:
-        """`name` is that of a model whose training has none: the last part of its path."""
+        """Describe the model for the server; `name` is used if the training gave the model no name."""
         model, opened = self.model, self.model.opened
         deciding = [
             opened.fingerprint(),
@@ -97,7 +97,7 @@ class ModelServer:
         )
 
     def answer(self, batch: Batch) -> tuple[Figures, list[Outcome]]:
-        """The figures and the outcomes of a batch, in the order of its inputs."""
+        """Answer a batch; returns its figures, and its outcomes in the order of the inputs."""
         self._tokens = self._padded_tokens = 0
         self._cut_requests.clear()
         self._deadline, self.model.batch_size = batch.deadline, batch.rows
@@ -109,7 +109,7 @@ class ModelServer:
                 requests[number] = self.model.request(texts) if batch.kind == PREDICT else texts, options
             except ValueError as error:
                 outcomes[number] = Outcome(REFUSED, _json(str(error)))
-        if batch.kind in (ADD, DELETE):  # each once: an attempt of several that fails is made again with each alone
+        if batch.kind in (ADD, DELETE):  # one at a time, as `_run` repeats inputs of a batch that failed
             outcomes |= {number: self._run(batch.kind, [request])[0] for number, request in requests.items()}
         else:
             outcomes |= zip(requests, self._run(batch.kind, list(requests.values())), strict=True)
@@ -155,7 +155,7 @@ class ModelServer:
 
 
 def _best_candidates(result: Result, top_k: Any) -> Result:
-    """The best `top_k` of the lists that have one for each candidate."""
+    """Cut the lists of candidates in a result, fills or answers, to the best `top_k`."""
     if "masks" in result:
         return {**result, "masks": [fills[:top_k] for fills in result["masks"]]}
     return {**result, "answers": result["answers"][:top_k]} if "answers" in result else result
@@ -166,7 +166,7 @@ def _json(value: Any) -> bytes:
 
 
 def _open_index(settings: ServerSettings, model: TrainedModel) -> ServedIndex | None:
-    """The index of --index with the reranker of the model, if there is one."""
+    """Open the index of --index with the model's reranker, if there is one; None without --index."""
     if settings.index is None:
         return None
     reranker = find_reranker(settings.model, settings.reranker, device=settings.device)
@@ -179,7 +179,7 @@ def main(connection: Connection, settings: ServerSettings) -> None:
     keep_few_kernels()
     try:
         model = load_from_settings(settings)
-        print(model.opened.describe(), file=sys.stderr, flush=True)  # the step in use, which may be an older one
+        print(model.opened.describe(), file=sys.stderr, flush=True)  # names the step, which may not be the newest
         server = ModelServer(model, _open_index(settings, model))
         server.warm_up()
     except (ValueError, OSError) as error:

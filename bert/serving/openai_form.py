@@ -1,6 +1,6 @@
-"""Requests and answers of /v1/... in the form of OpenAI's API, so that its clients show results and reasons.
+"""Converts answers and errors of /v1/... to the form of OpenAI's API, so that its clients show results and reasons.
 
-The form was read from the client `openai` 3.57: it shows `error.message` of a refusal and nothing else of its body.
+The form follows the client `openai` 3.57, which shows only `error.message` of a refusal.
 """
 
 import base64
@@ -16,16 +16,16 @@ from bert.arrays.vectors import unit
 PREFIX = "/v1/"
 EMBEDDINGS = "/v1/embeddings"
 MODELS = "/v1/models"
-MOST_INPUTS = 2048  # of a request, as OpenAI allows
+MOST_INPUTS = 2048  # most inputs of a request, as OpenAI allows
 _ERROR_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
 def embeddings(encoded: Mapping[str, Any], asked: Any, name: str) -> dict[str, Any]:
-    """The answer of POST /v1/embeddings, with one key that OpenAI's does not have: `truncated`.
+    """Make the answer of POST /v1/embeddings; it has one key that OpenAI does not know, `truncated`.
 
     Args:
-        encoded: the answer of POST /encode; its results have `vector` and `tokens` of each text.
-        asked: the request, with `dimensions` and `encoding_format`.
+        encoded: the answer of POST /encode, with `vector` and `tokens` of each text.
+        asked: the request of POST /v1/embeddings, with `dimensions` and `encoding_format`.
     """
     data, tokens = [], 0
     for index, result in enumerate(encoded["results"]):
@@ -41,12 +41,12 @@ def embeddings(encoded: Mapping[str, Any], asked: Any, name: str) -> dict[str, A
 
 
 def model(name: str, created: int) -> dict[str, Any]:
-    """One entry of GET /v1/models; `created` in seconds since 1970."""
+    """Make one entry of GET /v1/models; `created` is in seconds since 1970."""
     return {"id": name, "object": "model", "created": created, "owned_by": "bert-on-paddle"}
 
 
 def error(status: int, body: bytes) -> dict[str, Any]:
-    """A refusal in OpenAI's form, from the body of one in ours: `detail` is a sentence, or a list of mistakes."""
+    """Convert the body of a refusal, whose `detail` is a sentence or a list of mistakes, to OpenAI's form."""
     try:
         detail = json.loads(body)["detail"]
     except (ValueError, KeyError, TypeError):
@@ -61,14 +61,14 @@ def error(status: int, body: bytes) -> dict[str, Any]:
 
 
 def _sentence(mistake: Mapping[str, Any]) -> str:
-    """A mistake of a request, as FastAPI lists them: its place in the body, and the reason."""
+    """Format a mistake in FastAPI's form as a sentence: its place in the body, and the reason."""
     place = ".".join(map(str, mistake["loc"][1:]))
     reason = mistake["msg"].removeprefix("Value error, ")
     return f"{place}: {reason}" if place else reason
 
 
 def with_openais_errors(send: Send) -> Send:
-    """A `send` of ASGI that turns refusals (statuses from 400 on) into OpenAI's form."""
+    """Wrap an ASGI `send` so that refusals (status 400 and above) have OpenAI's form."""
     start: Message | None = None
     body = bytearray()
 

@@ -1,4 +1,4 @@
-"""The running server: the model process, the queue, the metrics, and what becomes of a request."""
+"""Handles requests: sends inputs through the queue to the model process, makes answers, and counts metrics."""
 
 import asyncio
 import contextlib
@@ -14,9 +14,9 @@ from bert.serving.messages import DONE, FAILED, INDEX_KINDS, LATE, LOST, REFUSED
 from bert.serving.settings import ServerSettings
 from bert.serving.worker import ModelWorker
 
-MODEL_HEADER = "x-bert-model"  # of an answer: the fingerprint of the model
-LISTED = 10  # mistakes of a request, or refused inputs, that an answer names
-_RETRY_SECONDS = 2  # after a 503
+MODEL_HEADER = "x-bert-model"  # header of an answer with the fingerprint of the model
+LISTED = 10  # most mistakes of a request, or refused inputs, that an answer lists
+_RETRY_SECONDS = 2  # after which a client may retry a 503
 
 METRICS = CollectorRegistry()
 disable_created_metrics()
@@ -40,7 +40,7 @@ _PADDING = Counter("bert_padding_tokens", "Padding run", registry=METRICS)
 
 
 def watch(name: str, meaning: str, value: Callable[[], float]) -> None:
-    """A gauge that is read when the metrics are."""
+    """Add a gauge whose value is computed whenever the metrics are read."""
     Gauge(name, meaning, registry=METRICS).set_function(value)
 
 
@@ -53,11 +53,11 @@ def _count_batch(num_inputs: int, figures: Figures) -> None:
 
 
 class Service:
-    """Takes inputs to the model process and brings the results back.
+    """Sends inputs to the model process and returns answers.
 
     Attributes:
-        on_loaded: called with the description of the model once it is loaded.
-        fingerprint: of the model at its latest start; "" before.
+        on_loaded: functions that are called with the model's description when it is loaded for the first time.
+        fingerprint: fingerprint of the model at its latest start; "" before the first start.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -82,7 +82,7 @@ class Service:
                 call(description)
 
     def why_not_ready(self) -> str | None:
-        """Why no request can be answered now; None if it can."""
+        """The reason why requests cannot be answered now; None if they can."""
         if self.is_stopping:
             return "the server is stopping"
         if self.worker.is_ready:
@@ -92,10 +92,12 @@ class Service:
     async def answer(
         self, kind: str, inputs: Sequence[tuple[str, ...]], options: Any, client: str, leaving: "asyncio.Task[None]"
     ) -> Response:
-        """The answer to a request of the address `client`; `leaving` ends when the client goes away.
+        """Answer a request. More inputs than --max-inputs, which /v1/embeddings accepts, are run in parts.
 
-        `options` are those of `Batch.inputs`.
-        More inputs than --max-inputs, which /v1/embeddings takes, are answered in parts, one after the other.
+        Args:
+            options: options of each input, as in `Batch.inputs`.
+            client: address of the client.
+            leaving: task that ends when the client closes the connection.
         """
         outcomes: list[Outcome] = []
         for first in range(0, len(inputs), self.settings.max_inputs):
@@ -113,7 +115,7 @@ class Service:
     async def _outcomes(
         self, kind: str, inputs: Sequence[tuple[str, ...]], options: Any, client: str, leaving: "asyncio.Task[None]"
     ) -> list[Outcome] | Response:
-        """The outcomes of inputs that wait together, or the answer where they cannot wait or nobody waits for them."""
+        """Run inputs; returns their outcomes, or the answer if the queue is full or the client has left."""
         assert self._batcher is not None
         seconds = self.settings.timeout_seconds
         deadline = time.monotonic() + seconds
@@ -139,7 +141,7 @@ class Service:
 
 
 def _answer_of(outcomes: Sequence[Outcome], timeout_seconds: float, of_index: bool = False) -> Response:
-    """The answer made of the outcomes of all inputs, or of the only one of an index; the worst decides."""
+    """Make the answer from the outcomes of all inputs; the worst outcome decides its status."""
     status = max(outcome.status for outcome in outcomes)
     if status == LOST:
         return not_ready("the model process ended; it is started again")

@@ -1,4 +1,4 @@
-"""The routes of the server, with FastAPI; those of the model are added when it is loaded."""
+"""Defines the routes of the server with FastAPI; the model's routes are added when it is loaded."""
 
 import asyncio
 import base64
@@ -44,8 +44,8 @@ from bert.serving.schemas import Problem, embeddings_schema, request_schemas, te
 _PAGE = Path(__file__).with_name("page")
 _PAGE_FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css", "/search.js": "search.js"}
 _ALWAYS = {"/health", "/ready", "/metrics", *_PAGE_FILES}  # answered without a model
-_QUESTIONS = (f"/{PREDICT}", f"/{ENCODE}", EMBEDDINGS, *INDEX_POSTS)  # whose bodies are JSON
-_PROBES = ("/health", "/ready")  # need no key
+_QUESTIONS = (f"/{PREDICT}", f"/{ENCODE}", EMBEDDINGS, *INDEX_POSTS)  # paths of POST requests with a JSON body
+_PROBES = ("/health", "/ready")  # paths that need no key
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     413: {"model": Problem, "description": "The body is too large"},
     415: {"model": Problem, "description": "The header says that the body is not plain JSON"},
@@ -59,7 +59,7 @@ _POLICY_OF_DOCS = _POLICY + b"; style-src 'self' 'unsafe-inline'; script-src 'se
 
 
 def make_app(service: Service) -> ASGIApp:
-    """The application; /predict, /encode and /model answer once the model is loaded."""
+    """Make the application. /predict, /encode, /model and others are added when the model is loaded."""
     app = FastAPIOffline(
         title="BERT on Paddle", version=__version__, redoc_url=None, separate_input_output_schemas=False
     )
@@ -93,7 +93,7 @@ def make_app(service: Service) -> ASGIApp:
 
 
 def _add_model_routes(app: FastAPI, service: Service, description: Description) -> None:
-    """The routes whose form depends on the model."""
+    """Add the routes that depend on the model."""
     settings = service.settings
 
     @app.get("/model", summary="The model that is served")
@@ -152,7 +152,7 @@ def _add_model_routes(app: FastAPI, service: Service, description: Description) 
 async def _answered(
     service: Service, request: Request, kind: str, inputs: Sequence[tuple[str, ...]], options: Any
 ) -> Response:
-    """The answer to a request, unless its client goes away before."""
+    """Answer a request, or stop early if its client closes the connection."""
     leaving = asyncio.create_task(_gone(request))
     try:
         return await service.answer(kind, inputs, options, request.client.host if request.client else "", leaving)
@@ -161,7 +161,7 @@ async def _answered(
 
 
 def _other_than_json(headers: Mapping[bytes, bytes]) -> str:
-    """Why a body is not read, by its header: it is not JSON in UTF-8; "" if it may be."""
+    """The reason why a body cannot be JSON in UTF-8, by its headers; "" if it can be."""
     given = headers.get(b"content-type", b"").decode("latin-1")[:100]
     coding = headers.get(b"content-encoding", b"identity").decode("latin-1")[:100]
     header = Header()
@@ -177,23 +177,23 @@ def _other_than_json(headers: Mapping[bytes, bytes]) -> str:
 
 
 async def _gone(request: Request) -> None:
-    """Return when the client closes the connection; its body was read before."""
+    """Wait until the client closes the connection. The body of the request must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
-    """422 with the first mistakes, without repeating the input."""
+    """Answer 422 with the first mistakes of a request, without repeating the input."""
     assert isinstance(error, RequestValidationError)
     listed = [{name: mistake[name] for name in ("type", "loc", "msg")} for mistake in error.errors()[:LISTED]]
     return JSONResponse({"detail": listed}, 422)
 
 
 class Guard:
-    """Refuses requests by their header and while there is no model, reads and limits bodies, adds headers, measures.
+    """Middleware that checks headers, reads and limits bodies, adds security headers, and counts requests.
 
-    FastAPI gets a body only when it is whole. Where it reads one that breaks off, exceptions with reference cycles keep
-    the parts until the garbage collector runs, and the limit of `connections.py` on what is held would not hold.
+    FastAPI gets only complete bodies. If it read a body that breaks off, exceptions with reference cycles would keep
+    the parts until the garbage collector runs, beyond the limit of `connections.py` on held bytes.
     """
 
     def __init__(self, app: FastAPI, service: Service) -> None:
@@ -241,7 +241,7 @@ class Guard:
             REQUEST_SECONDS.labels(route).observe(time.perf_counter() - start)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """The answer to a request that has no right to one, by its header."""
+        """The refusal of a request by its headers (431, 421, 401 or 415); None if it is accepted."""
         headers = dict(scope["headers"])
         size = sum(len(name) + len(value) for name, value in scope["headers"]) + len(scope["raw_path"])
         if size + len(scope["query_string"]) > HEADER_BYTES:
@@ -258,7 +258,7 @@ class Guard:
         return None
 
     def _is_ours(self, host: str) -> bool:
-        """Whether a Host is an address or a name of this server; others could be led here by an attacker."""
+        """Whether a Host is an IP address or a name of this server; DNS rebinding attacks use other names."""
         try:
             name = (urlsplit(f"//{host}").hostname or "localhost").removesuffix(".")
             with contextlib.suppress(ValueError):
@@ -268,7 +268,7 @@ class Guard:
             return False
 
     def _has_key(self, authorization: bytes) -> bool:
-        """Whether a header is `Bearer KEY`, or `Basic` with the key as the password."""
+        """Whether the header is `Bearer KEY`, or `Basic` with the key as the password."""
         kind, _, value = authorization.partition(b" ")
         with contextlib.suppress(ValueError):
             key = base64.b64decode(value).partition(b":")[2] if kind.lower() == b"basic" else value
@@ -276,7 +276,7 @@ class Guard:
         return False
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | Response | None:
-        """The whole body, or the answer that refuses it; None if the client leaves before."""
+        """Read the body; returns it, or the answer that refuses it, or None if the client has left."""
         length, most = dict(scope["headers"]).get(b"content-length", b"0"), self._service.settings.max_body_bytes
         size = int(length) if length.isdigit() else 0
         if size <= most and scope["path"] not in _ALWAYS and not self._service.worker.is_ready:

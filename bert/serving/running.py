@@ -1,4 +1,4 @@
-"""Runs the server and the model process together, from the start to the last answer."""
+"""Runs the server together with the model process, from the start to the last answer."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ def run(settings: ServerSettings) -> int:
     """Serve until a signal; returns the exit code."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_PrintableFormatter("%(asctime)s %(message)s"))
-    # Of uvicorn's errors only: it warns of each malformed request.
+    # Only uvicorn's errors are logged, because it warns of each malformed request.
     levels = {MESSAGES.name: logging.INFO, "uvicorn.error": logging.ERROR}
     if settings.access_log:
         levels["uvicorn.access"] = logging.INFO
@@ -43,14 +43,14 @@ def run(settings: ServerSettings) -> int:
 
 
 class _PrintableFormatter(logging.Formatter):
-    """One line for each message, whatever text of clients it has."""
+    """Formats each message as one printable line, whatever a client sent."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return printable(super().formatMessage(record))
 
 
 def listen(settings: ServerSettings) -> socket.socket:
-    """A socket on the server's address. Connections inherit its options."""
+    """Open the socket on the server's address; connections inherit its options."""
     host, port = settings.host, settings.port
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -69,7 +69,7 @@ def listen(settings: ServerSettings) -> socket.socket:
 
 
 async def _serve(settings: ServerSettings, door: socket.socket) -> None:
-    """Serve on an open socket until a signal; requests that have come are answered first."""
+    """Serve on an open socket until a signal arrives; open requests are answered first."""
     service, connections = Service(settings), Connections(settings)
     watch("bert_connections", "Open connections", lambda: len(connections.open))
     watch("bert_closed_connections", "Closed before their request was whole", lambda: connections.num_closed)
@@ -113,13 +113,13 @@ async def _serve(settings: ServerSettings, door: socket.socket) -> None:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server. A signal stops it with exit code 0 after the answers that are due, a second one at once."""
+    """uvicorn's server. A signal stops it, with exit code 0, after open requests; a second signal stops it at once."""
 
     service: Service
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Without raising the signals again at the end, as uvicorn does."""
+        """Handle signals without raising them again at the end, which uvicorn would do."""
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._stop)
         yield

@@ -1,4 +1,4 @@
-"""The JSON of requests and answers, as pydantic models made for the model that is served and the limits."""
+"""Pydantic models of requests and answers; some are made at run time for the served model and the limits."""
 
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -38,21 +38,21 @@ class Problem(BaseModel):
 
 
 class RequestObject(BaseModel):
-    """The base of what clients send."""
+    """Base of all requests: unknown keys are refused, unless a subclass allows them."""
 
     model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
     def _few_keys(cls, value: Any) -> Any:
-        """Refused before each unknown key becomes an error of its own."""
+        """Refuse an object with many keys at once, before each unknown key becomes an error of its own."""
         if isinstance(value, dict) and len(value) > _MOST_KEYS:
             raise ValueError(f"the object has {len(value)} keys")
         return value
 
 
 class OpenAIsRequest(RequestObject):
-    """The base of what OpenAI's clients send: keys that other servers know are ignored."""
+    """Base of requests from OpenAI's clients: unknown keys are ignored, as other servers may know them."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -74,13 +74,13 @@ class Candidate(Strict):
 
 
 class Entity(Candidate):
-    """`start` and `end` are characters of the text, `end` after the last."""
+    """An entity from character `start` of the text to `end`, which is after its last character."""
 
     type: str
 
 
 def _result(name: str, meaning: str | None, **fields: Any) -> Any:
-    """A model whose fields, name -> type, are required unless they have a default: (type, default)."""
+    """Make the pydantic model of a result. Fields are given by type, or by (type, default) if they are optional."""
     pairs: Any = {field: kind if isinstance(kind, tuple) else (kind, ...) for field, kind in fields.items()}
     return create_model(name, __base__=Strict, __doc__=meaning, **pairs)
 
@@ -102,7 +102,7 @@ _RESULTS: dict[str, Any] = {
 
 
 def text_fields(description: Description, kind: str) -> dict[str, bool]:
-    """The names of an input's texts, in the order that the model takes, and whether each must be given."""
+    """Names of an input's texts in the order that the model takes them, and whether each is required."""
     if kind == PREDICT and description.task == "question-answering":
         return {"question": True, "context": True}
     if kind == ENCODE or 2 not in description.num_texts:
@@ -111,7 +111,7 @@ def text_fields(description: Description, kind: str) -> dict[str, bool]:
 
 
 def request_schemas(description: Description, kind: str, limits: Limits) -> tuple[type[BaseModel], type[BaseModel]]:
-    """The models of a request of POST /predict or /encode, and of its answer."""
+    """Make the pydantic models of a request of POST /predict or /encode, and of its answer."""
     text = Annotated[
         str, StringConstraints(strict=True, min_length=1, max_length=limits.max_characters), AfterValidator(not_blank)
     ]
@@ -134,7 +134,7 @@ def request_schemas(description: Description, kind: str, limits: Limits) -> tupl
 
 
 def embeddings_schema(description: Description, encode: type[BaseModel]) -> type[BaseModel]:
-    """The model of a request of POST /v1/embeddings, as OpenAI's clients send it, of that of POST /encode."""
+    """Make the pydantic model of a request of POST /v1/embeddings from the model of POST /encode."""
     listed: Any = get_args(get_type_hints(encode, include_extras=True)["inputs"])[0]
     inputs: Any = Annotated[listed, Field(min_length=1, max_length=MOST_INPUTS), FailFast()]
     sizes = (description.hidden_size, *(description.vectors.dimensions if description.vectors else ()))
@@ -150,14 +150,14 @@ def embeddings_schema(description: Description, encode: type[BaseModel]) -> type
 
 
 def _openais_input(given: Any) -> Any:
-    """A list of what may be a single text. Raises ValueError: tokens, which other clients send by themselves."""
+    """Make a list from a single text. Raises ValueError for tokens, which some clients send by default."""
     if isinstance(given, list) and given and isinstance(given[0], int | list):
         raise ValueError("must be texts, not tokens; with LangChain pass check_embedding_ctx_length=False")
     return [given] if isinstance(given, str) else given
 
 
 def _with_text(given: Any, columns: tuple[str, ...]) -> Any:
-    """An input as an object with `text`: of a text alone, and of the columns that the model's training joined."""
+    """Convert an input to an object with `text`: a plain text, or columns that the model's training joined."""
     if isinstance(given, str):
         return {"text": given}
     parts = joined_parts(columns[0]) if len(columns) == 1 else ()

@@ -1,4 +1,4 @@
-"""The index in the model process: it answers searches, and keeps additions and deletions before they are answered."""
+"""The served index in the model process: searches, and writes additions and deletions to the disk before it answers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ class ServedIndex:
 
     @classmethod
     def of(cls, path: Path, model: TrainedModel, reranker: Reranker | None = None) -> "ServedIndex":
-        """The index in a folder, or that of a file or folder of texts, which is made, or brought up to date, first.
+        """Open the index in a folder. If `path` is a file or folder of texts, build or update its index first.
 
         Raises:
             ValueError: another model made the index, or the texts cannot be read.
@@ -49,7 +49,7 @@ class ServedIndex:
         return cls(Searcher(model, index, reranker))
 
     def results(self, kind: str, requests: Sequence[tuple[Request, Any]]) -> list[Result]:
-        """The results of inputs of one kind. ValueError for one that cannot be used."""
+        """Compute the results of inputs of one kind. ValueError if an input cannot be used."""
         if kind == SEARCH:
             return self._search(requests)
         if kind == ADD:

@@ -53,7 +53,7 @@ class Address(Settings):
 
 
 class Limits(Settings):
-    """What one request, and all of them together, may use."""
+    """Limits on one request and on all requests together."""
 
     max_body_bytes: int = Field(4 << 20, ge=1, description="largest body of a request; beyond it 413")
     max_inputs: int = Field(64, ge=1, description="texts, pairs or questions of one request")
@@ -83,7 +83,7 @@ class Limits(Settings):
 
 
 class IndexSettings(Settings):
-    """The index that is served beside the model."""
+    """Settings of the index that is served with the model."""
 
     index: Path | None = Field(
         None,
@@ -104,7 +104,7 @@ class IndexSettings(Settings):
 
 
 class ServerSettings(Address, ModelSettings, Limits, IndexSettings):
-    """All of them, flat as the flags are."""
+    """All settings of the server, as flat as the flags."""
 
 
 def parse_settings(argv: Sequence[str] | None) -> ServerSettings:

@@ -1,7 +1,7 @@
-"""The model process as the server sees it: started, sent one batch at a time, started again when it dies or hangs.
+"""Supervises the model process: starts it, sends it one batch at a time, and restarts it when it dies or hangs.
 
-The processes send each other Python objects through a pipe. First the child sends its `Description`, or the text of the
-error for which it cannot start. Then it answers each `Batch` by (`Figures`, outcomes), and None ends it.
+The processes send each other Python objects through a pipe. First the child sends its `Description`, or the error text
+if it cannot start. Then it answers each `Batch` with (`Figures`, outcomes), and None ends it.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ from bert.serving.messages import Batch, Description, Figures, Outcome
 from bert.serving.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
-_GRACE_SECONDS = 10.0  # beyond the deadline, for one run of the network; after that the process is taken to hang
-_MOST_FAILURES = 5  # starts in a row
-_PAUSE_SECONDS = 1.0  # before a second start; doubled each time
+_GRACE_SECONDS = 10.0  # after the deadline, for one run of the network; a process that takes longer hangs
+_MOST_FAILURES = 5  # failed starts in a row that end the server
+_PAUSE_SECONDS = 1.0  # base of the pause after a failed start; the pause doubles each time
 
 
 class WorkerLost(Exception):
-    """The model process ended or hung while it had a batch."""
+    """Raised when the model process ended or hung while it had a batch."""
 
 
 def run_child(connection: Connection, settings: ServerSettings, parent: int) -> None:
-    """The child from its start."""
+    """Entry point of the child process."""
     end_with(parent)
     os.setsid()  # Ctrl-C is for the server, which lets the model finish
     from bert.serving.model_process import main  # loads Paddle, which the server does not need
@@ -39,17 +39,17 @@ def run_child(connection: Connection, settings: ServerSettings, parent: int) -> 
 
 
 class ModelWorker:
-    """The model process. `keep_running` starts it, and again when it ends; `run` sends it one batch at a time.
+    """The model process. `keep_running` restarts it when it ends; `run` sends it one batch at a time.
 
     Args:
-        on_start: called with the description each time the model is ready.
+        on_start: function that is called with the description each time the model is ready.
     """
 
     def __init__(self, settings: ServerSettings, on_start: Callable[[Description], None]) -> None:
         self._settings, self._on_start = settings, on_start
         self._ready = asyncio.Event()
         self._is_stopping = False
-        self.starts = 0  # how many times the model became ready
+        self.starts = 0  # number of times that the model became ready
         self._start_process()
 
     def _start_process(self) -> None:
@@ -65,10 +65,11 @@ class ModelWorker:
         return self._ready.is_set()
 
     async def keep_running(self) -> None:
-        """Wait for the model, and start the process again when it ends, until `stop`.
+        """Wait for the model, and restart the process whenever it ends, until `stop`.
 
-        A model that cannot be loaded is a ValueError. An end before it is ready is a Failure; if it was ready before,
-        several ends in a row are.
+        Raises:
+            ValueError: the model cannot be loaded.
+            Failure: the process ended before the model was ready; after a first success, several times in a row.
         """
         failures = 0
         while True:
@@ -99,7 +100,7 @@ class ModelWorker:
             self._start_process()
 
     async def run(self, batch: Batch) -> tuple[Figures, list[Outcome]]:
-        """The figures and the outcomes of a batch; WorkerLost if the process ends, or hangs and is ended."""
+        """Run a batch; returns its figures and outcomes. WorkerLost if the process ends or hangs."""
         await self._ready.wait()
         try:
             async with asyncio.timeout(max(0.0, batch.deadline - time.monotonic()) + _GRACE_SECONDS):
@@ -114,7 +115,7 @@ class ModelWorker:
         raise WorkerLost(f"the model process {reason}")
 
     async def stop(self) -> None:
-        """Let the process end, by force if it does not."""
+        """Stop the process; it is killed if it does not end by itself."""
         self._is_stopping = True
         with contextlib.suppress(OSError):
             self._connection.send(None)
