@@ -106,7 +106,8 @@ class Searcher:
         """The number of hits of a query that the reranker reads; 0: it is not used."""
         if self.reranker is None:
             if query.rerank:
-                raise ValueError(f"rerank={query.rerank} needs a reranker, and the model has none; omit rerank")
+                needed = "a reranker whose weight is above 0"
+                raise ValueError(f"rerank={query.rerank} needs {needed}, and the model has none; omit rerank")
             return 0
         depth = self.reranker.form.depth
         return min(depth, int(query.rerank)) if type(query.rerank) is int else depth * (query.rerank is not False)

@@ -66,7 +66,9 @@ def test_a_query_can_turn_it_off_or_name_its_depth(searcher):
         reranked.search([dataclasses.replace(query, rerank=rerank)])
         assert len(reranked.reranker.asked[-1][1]) == depth
     assert len(reranked.reranker.asked) == 4
-    with pytest.raises(ValueError, match="rerank=True needs a reranker, and the model has none"):
+    with pytest.raises(
+        ValueError, match="rerank=True needs a reranker whose weight is above 0, and the model has none"
+    ):
         searcher.search([dataclasses.replace(query, rerank=True)])
     assert reranked.search([Query("nothing", ranking="words")]) == [[]]
 
