@@ -222,7 +222,7 @@ class LabelTask(RunnableTask):
         return with_temperature(head, self._decision.temperature)
 
     def decode(self, features: Features, outputs: Outputs) -> np.ndarray:
-        """Logits, float32 [n, classes] or [n, 1]; in a training the learned token weights are added, as in final use."""
+        """Logits, float32 [n, classes] or [n, 1]; in a training with the learned token weights, as in final use."""
         weights, table = self._token_weights, features.table
         of_tokens = 0.0 if weights is None else logits_of(weights, table.input_ids, table.offsets)
         return outputs["logits"] + of_tokens
