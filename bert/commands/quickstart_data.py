@@ -76,7 +76,7 @@ def _pretrained_settings() -> dict[str, Any]:
         print(f"starting from the pre-trained weights in {weights_folder(folder)}", flush=True)
         return {"from_pretrained_params": weights_folder(folder)}
     makes = f"`{shell_command('scripts/run_pretraining.sh')}` makes one; --from-pretrained-params names another."
-    without = "so the weights are random, and the scores will be near those of guessing"
+    without = "so the weights are random, and the scores will be near chance"
     print(wrapped(f"There is no pre-trained model in {folder}, {without}. {makes}"), flush=True)
     return {}
 

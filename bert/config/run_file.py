@@ -47,7 +47,7 @@ def read_run(file: Path, config_class: type[AnyConfig]) -> AnyConfig:
         reason = " ".join(str(error).split())
         raise ValueError(
             f"run={file} must be a run file as the launcher of this version writes it ({reason}); start the training "
-            "with its command again, which writes the file anew"
+            "with its command again, which rewrites the file"
         ) from None
 
 

@@ -44,7 +44,7 @@ def parameters_of_layers(raw: RawTensors, fused_qkv: str | None, notes: list[str
     if len(embeddings) != 3 or layers < 1 or not linear:
         raise ConversionError(
             f"{raw.source}: {len(embeddings)} embeddings, {len(norms)} layer normalisations and {len(linear)} linear "
-            "layers are not those of a BERT (3, 1 + 2 a layer, and at least 5 a layer)"
+            "layers do not make a BERT (3, 1 + 2 a layer, and at least 5 a layer)"
         )
     hidden = embeddings[0]["weight"].shape[-1]
     is_fused = linear[0]["weight"].shape == (hidden, 3 * hidden)

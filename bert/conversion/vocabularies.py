@@ -136,8 +136,8 @@ def with_new_words(pretrained: PretrainedWeights, vocabulary: Vocabulary) -> Map
         own.vocabulary.check_extendable()
     if own is None or vocabulary.tokens[: len(own.vocabulary)] != own.vocabulary.tokens:
         raise ConversionError(
-            f"{vocabulary.source} has {len(vocabulary)} tokens and must begin with those of {pretrained.folder}, whose "
-            "ids keep their meaning; add words by data.train_vocabulary --base"
+            f"{vocabulary.source} has {len(vocabulary)} tokens and must begin with the tokens of {pretrained.folder}, "
+            "whose ids keep their meaning; add words by data.train_vocabulary --base"
         )
     number, tokenizer = len(own.vocabulary), reference_tokenizer(own.vocabulary, own.normalization)
     pieces = [tokenizer.encode(token, add_special_tokens=False).ids for token in vocabulary.tokens[number:]]

@@ -47,7 +47,7 @@ class QuestionSettings(Settings):
     )
     reranker: str | None = Field(
         None,
-        description="folder of a reranker that sorts the first hits anew, or none (default: MODEL/reranker, if any)",
+        description="folder of a reranker that sorts the first hits again, or none (default: MODEL/reranker, if any)",
     )
     delete: Path | None = Field(None, description="file of ids, one on each line, whose passages are deleted")
 

@@ -63,7 +63,7 @@ class ExportRequest(ConversionRequest, SettingsWithRules):
         "beforehand (static quantisation)",
     )
     sample: Annotated[
-        Path | None, Flag(placeholder="FILE", default_text="those of --calibration, or random tokens")
+        Path | None, Flag(placeholder="FILE", default_text="texts of --calibration, or random tokens")
     ] = Field(None, description="texts on which the export is compared with the model")
     tolerance: float | None = Field(
         None, gt=0, description="refuse an export with a larger relative error than this (default: by the precision)"

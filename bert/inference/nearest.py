@@ -41,8 +41,8 @@ def ranking_of(model: TrainedModel, ranking: Ranking | None) -> Ranking:
     is_trained = model.opened.usage.vectors is not None
     if ranking == "hybrid" and not is_trained:
         raise ValueError(
-            f"--ranking hybrid needs vectors that were trained for search, and those of {model.opened.path} were not; "
-            "train them with run_vectors.py, or pass --ranking vectors or --ranking words"
+            f"--ranking hybrid needs a model that was trained for search, and {model.opened.path} was not; "
+            "train it with run_vectors.py, or pass --ranking vectors or --ranking words"
         )
     return ranking or ("hybrid" if is_trained else "vectors")
 

@@ -112,7 +112,7 @@ class OutputSettings(Settings):
     output: Annotated[Path | None, Flag(group="output")] = Field(
         None,
         description="write to a file; the same command resumes. A .csv, .tsv or .parquet gets the columns of the input "
-        "and those of the results, a .npy vectors (and a .npy.json that describes them), any other name JSON lines "
+        "and of the results, a .npy vectors (and a .npy.json that describes them), any other name JSON lines "
         "(default: standard output)",
     )
     escape_formulas: Annotated[bool, Flag(group="output")] = Field(

@@ -70,7 +70,7 @@ class Predictor:
         except (OSError, ValueError) as error:
             reason = " ".join(str(error).split())[:300]
             raise ValueError(
-                f"{self.folder / DESCRIPTION_FILE} is not that of an export for Paddle Inference or ONNX Runtime "
+                f"{self.folder / DESCRIPTION_FILE} does not describe an export for Paddle Inference or ONNX Runtime "
                 f"({reason}); make it with run_export.py --output-format paddle-inference"
             ) from None
         self.inputs, self.outputs = described.inputs, list(described.outputs)

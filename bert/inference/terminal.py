@@ -18,7 +18,7 @@ from bert.training.devices import choose_device
 
 _HELP = {
     "masked-lm": "Type a sentence with [MASK] in the place of a word",
-    "encoder": "Type a sentence; its vector is compared with that of the sentence before",
+    "encoder": "Type a sentence; its vector is compared with the previous sentence's",
     "sequence-classification": "Type a text (two texts: separated by a tab)",
     "token-classification": "Type a sentence",
 }

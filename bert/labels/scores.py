@@ -223,7 +223,7 @@ def _verdict(content: Mapping[str, Any], balanced: bool) -> str:
     if content[score] <= content[least] or len(recalls) - len(missed) < 2:
         return (
             f"the model has learned no more than the {least.replace('_', ' ')}: its {score.replace('_', ' ')} is "
-            f"{content[score]:.1%}, that of always saying the most frequent labels {content[least]:.1%}. More lines, a "
+            f"{content[score]:.1%}, always saying the most frequent labels gives {content[least]:.1%}. More lines, a "
             f"better model to start from (--from-pretrained-params), more epochs{balance} may help"
         )
     names = ", ".join(missed[:10]) + " ..." * (len(missed) > 10)

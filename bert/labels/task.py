@@ -252,7 +252,7 @@ class LabelTask(RunnableTask):
             positive = None if data.positive_label is None else self.labels.index(data.positive_label)
             self._decision = fitted(predictions, labels, self._decision.several, positive, data.wanted_recall)
             if self._decision.positive is not None:
-                logger.info("the scores that follow are with the threshold, those of other evaluations without it")
+                logger.info("the scores that follow are with the threshold, scores of other evaluations without it")
         texts = [" | ".join(row) for row in zip(*features.examples.texts, strict=True)]
         rows = ScoredRows(self.labels, texts, features.examples.indices, labels, predictions)
         learned_from = self.training.labels if self.training is not None else None

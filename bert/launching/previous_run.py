@@ -142,7 +142,7 @@ def kept_start(phase2: TrainingConfig, phase1: TrainingConfig) -> str | None:
         return None
     return (
         f"{phase2.stage()} keeps its start, the weights of {phase1.stage()} after update {source.name}, though "
-        f"{phase1.stage()} now ends at {last}; to start it anew, remove {phase2.stage_dir()} and "
+        f"{phase1.stage()} now ends at {last}; to restart it, remove {phase2.stage_dir()} and "
         f"{phase2.checkpoint_dir()}"
     )
 

@@ -26,7 +26,7 @@ def warnings_of(decisions: Decisions, plan: TextPlan) -> Iterator[str]:
     if decisions.text.is_chinese and not machine.segmenter and wants_words:
         yield (
             "the text is Chinese, and jieba, which finds its words, is not installed, so masks cover single "
-            f"characters, which their neighbours give away: {install_command('chinese')}, and start anew"
+            f"characters, which their neighbours give away: {install_command('chinese')}, and start again"
         )
     masked = (
         decisions.evaluations.samples

@@ -222,7 +222,7 @@ def decide_dropouts(request: TextRequest, candidate: ModelCandidate, epochs: flo
     """Choose the dropout of layers and attention: only a text that is read often needs it."""
     rule = candidate.rule
     if rule is None:
-        rates, why = [getattr(candidate.model, name) for name in _DROPOUTS], "that of the weights"
+        rates, why = [getattr(candidate.model, name) for name in _DROPOUTS], "as in the weights"
     elif rule.dropout is not None:
         rates, why = 2 * [rule.dropout], "as published"
     else:
@@ -267,7 +267,7 @@ def _learning_rate(request: TextRequest, candidate: ModelCandidate, batch: Batch
     why = f"{why}, by the root of the batch"
     if _has_new_head(request):
         rate = max(rate, constants.RATE_BELOW_A_NEW_HEAD)
-        why = f"below a masked-LM head made anew, which learns at {constants.NEW_HEAD_RATE:g}; measured"
+        why = f"below a new masked-LM head, which learns at {constants.NEW_HEAD_RATE:g}; measured"
     return choose(request.setting("learning_rate"), float(f"{rate:.2g}"), why)
 
 

@@ -22,7 +22,7 @@ def show(request: TextRequest, record: TextRecord, job: JobRecord) -> Pretrainin
         return config
     print(f"\n{table(plan, request, has_begun=done > 0)}\n")
     if request.weights is not None:
-        head = "is kept" if "masked-LM head" in request.weights.heads else "is missing there and begins anew"
+        head = "is kept" if "masked-LM head" in request.weights.heads else "is missing there and starts at random"
         print(f"The masked-LM head of {request.weights.path.name} {head}.")
     for line in (*plan.warnings, *unread_warnings(config, request.settings)):
         print(wrapped(f"warning: {line}"))

@@ -40,7 +40,7 @@ class PretrainingResults(Step):
         configs = [cast(PretrainingConfig, step.settled(execution).config) for step in self.phases]
         if not execution.has_worked:
             output_dir = configs[0].run.output_dir
-            print(wrapped(f"Already done: {output_dir} (delete it, or pass another --output-dir, to train anew)"))
+            print(wrapped(f"Already done: {output_dir} (delete it, or pass another --output-dir, to train again)"))
             print("".join(map(without_effect, configs)), end="")
         if not execution.job.is_first_node():
             return OK

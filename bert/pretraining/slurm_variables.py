@@ -76,8 +76,8 @@ def launch_arguments(environment: Mapping[str, str], is_text: bool = False) -> l
         del variables["NUM_SHARDS_PER_WORKER"]
     if variables.get("RERUN_DASK", "false") != "false":
         raise ValueError(
-            f"RERUN_DASK={variables['RERUN_DASK']} would make the shards anew at each requeue; delete "
-            "their folder instead, they are made when they are missing"
+            f"RERUN_DASK={variables['RERUN_DASK']} would make the shards again at each requeue; "
+            "delete their folder instead, as missing shards are made"
         )
     return flags_of(_text_settings(variables) if is_text else _settings(variables))
 

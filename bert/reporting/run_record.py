@@ -126,7 +126,7 @@ def read_run(directory: Path, name: str) -> RunRecord:
     if newest > summary.get("steps", newest):  # an earlier start ended with it
         complaints.append(
             f"{SUMMARY_FILE} is of update {summary['steps']:,}, and the run went on to {newest:,}; its figures are "
-            f"those of {METRICS_FILE}"
+            f"taken from {METRICS_FILE}"
         )
         summary = {}
     if not training and not held_out:

@@ -34,7 +34,7 @@ def read_mixture(directory: Path) -> dict[str, int] | None:
             raise ValueError("no samples")
     except (ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"{path}: not a description of mixed shards ({reason}); restore it, or start anew") from None
+        raise ValueError(f"{path}: not a description of mixed shards ({reason}); restore it, or start again") from None
     return samples
 
 

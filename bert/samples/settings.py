@@ -47,7 +47,7 @@ class LoaderSettings(Settings):
     )
     group_by_length: MayDiffer[bool] = Field(
         False,
-        description="give an update sequences of similar length, out of those of 32 updates: less padding, but updates "
+        description="give an update sequences of similar length, chosen from 32 updates: less padding, but updates "
         "are no random samples any more",
     )
 

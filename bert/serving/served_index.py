@@ -44,7 +44,7 @@ class ServedIndex:
             summary = IndexBuilder(index, model, Decoding.of(model.opened.usage)).read([path])
         except ValueError as error:  # the flags that it names are the command's
             making = shell_command("bert.indexing")
-            raise ValueError(f"{error}; flags are those of {making}, whose index --index takes") from None
+            raise ValueError(f"{error}; the flags are for {making}, whose index --index takes") from None
         print_notes(summary.lines(index))
         return cls(Searcher(model, index, reranker))
 

@@ -92,7 +92,7 @@ class IndexSettings(Settings):
     )
     reranker: str | None = Field(
         None,
-        description="folder of a reranker that sorts the first hits anew, or none (default: MODEL/reranker, if any)",
+        description="folder of a reranker that sorts the first hits again, or none (default: MODEL/reranker, if any)",
     )
 
     @field_validator("index")

@@ -306,7 +306,7 @@ class EvaluationGuard:
                 what, better = "held-out loss", "below"
             reason = f"finite {what}"
             if state.best is not None:
-                reason = f"{what} {better} {state.best[1]:.4f}, that of update {state.best[0]:,}"
+                reason = f"{what} {better} {state.best[1]:.4f}, the value of update {state.best[0]:,}"
             evaluations = f"{state.since_best} evaluations without a {reason}"
             logger.info(f"early stopping after update {step:,}: {evaluations}")
 

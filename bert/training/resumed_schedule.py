@@ -47,7 +47,7 @@ def resume_schedule(config: TrainingConfig, device: Device, progress: Progress) 
         last = schedule_of(config, warmup_steps, before).learning_rate_at(applied - 1)
         logger.info(
             f"{'extended' if now > before else 'shortened'} from {before:,} to {now:,} updates; learning rate "
-            f"continues at {schedule.learning_rate_at(applied):.3g} (that of the last update was {last:.3g})"
+            f"continues at {schedule.learning_rate_at(applied):.3g} (the last update had {last:.3g})"
         )
     state.warmup_steps = warmup_steps if warmup_steps != config.warmup_steps() else None
     if now > before:

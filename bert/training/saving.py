@@ -204,7 +204,7 @@ def use_best_weights(config: TrainingConfig, device: Device, last_step: int) -> 
             logger.warning(f"the best checkpoint was refused: {error}")
     step = device.collective.from_main(step)
     if step == 0:
-        logger.info(f"no complete best weights in {parent}: using those of the last step")
+        logger.info(f"no complete best weights in {parent}: using the weights of the last step")
     elif step != last_step:
         weights = checkpoint.load_trained(checkpoint_files.step_directory(parent, step))
         checkpoint.write_parameters(device.scope, device.place, weights)

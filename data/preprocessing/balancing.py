@@ -156,6 +156,6 @@ def _plan(
 def _read(source: Manifest | None, path: Path) -> pa.Table:
     data = path.read_bytes()
     if source and checksum_of(data) != source.shards[path.name].xxh128:
-        raise ValueError(f"{path}: its checksum is not that of the manifest; copy it again or make it again")
+        raise ValueError(f"{path}: its checksum differs from the manifest; copy it again or make it again")
     with naming(path), pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
         return file.read(use_threads=False)

@@ -72,9 +72,7 @@ class ShardRequest(SettingsWithRules):
     ] = Field(None, description="strip accents")
     language: Annotated[
         str | None,
-        Flag(
-            name="--language", hidden_aliases=("--lang",), default_text="that of the source's folder, or of its script"
-        ),
+        Flag(name="--language", hidden_aliases=("--lang",), default_text="of the source's folder, or of its script"),
     ] = Field(None, description="language of the sentence splitter")
     target_seq_length: Annotated[
         int, Flag(name="--max-seq-length", hidden_aliases=("--target-seq-length",), unit="TOKENS")

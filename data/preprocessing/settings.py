@@ -52,9 +52,9 @@ class SampleSettings:
     """Settings of preprocessing; with source and vocabulary they decide every sample.
 
     bin_size None makes no bins; max_predictions_per_seq None sets no limit; objective "mlm" packs documents into single
-    sequences instead of sentence pairs, "mlm_nsp"; separate_documents gives each its own [CLS], where a training begins
-    attention and positions anew; word_segmenter "jieba" finds the words of Chinese text for whole-word masks, and
-    shards record them; "icu" cuts scripts without spaces into words.
+    sequences instead of sentence pairs, "mlm_nsp"; separate_documents gives each its own [CLS], where
+    attention and positions restart in a training; word_segmenter "jieba" finds the words of Chinese text for whole-word
+    masks, and shards record them; "icu" cuts scripts without spaces into words.
     """
 
     pairs: PairSettings

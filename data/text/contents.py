@@ -78,7 +78,7 @@ def bounded(source: Input, items: Iterator[T], damage: type[Exception]) -> Itera
             raise
         message = " ".join(str(error).split())[:_MAX_SHOWN] or type(error).__name__
         reason = message if isinstance(error, TimeoutError) else f"is damaged or cut off ({message})"
-        raise DamagedError(source.path, f"{reason}; save it anew, or leave it out") from error
+        raise DamagedError(source.path, f"{reason}; save it again, or leave it out") from error
 
 
 class _OutOfTime(BaseException):

@@ -80,5 +80,5 @@ def test_words_at_the_end_of_the_vocabulary_begin_with_the_means_of_their_pieces
         np.testing.assert_allclose(begun[100], old[[car, pet, plural]].mean(0), rtol=1e-6)
     assert (run.parameters["cls.predictions.bias"][101:] == -100).all()
     words.write_text("\n".join([*tokens[:20], "other", *tokens[21:], "carpet", "carpets"]) + "\n")
-    with pytest.raises(ValueError, match=r"must begin with those of .*, whose ids keep their meaning"):
+    with pytest.raises(ValueError, match=r"must begin with the tokens of .*, whose ids keep their meaning"):
         runs.run(settings(tmp_path / "third", from_pretrained_params=tmp_path / "hf", model=model, vocab_file=words), 1)

@@ -1,4 +1,4 @@
-"""Exported models give the outputs of our network within 1e-5, through Paddle Inference and ONNX.
+"""Tests that exports for Paddle Inference and ONNX give the outputs of our network, within 1e-5.
 
 BERT_FULL_FAULTS=1 tries 50 inputs instead of 3. ONNX models run on ONNX Runtime.
 """
@@ -115,7 +115,7 @@ def test_a_damaged_export_is_refused_by_its_name(tmp_path):
     (tmp_path / "model.onnx").touch()
     for change in ({"max_length": "x"}, {"inputs": ["ids"]}, {"outputs": 3}):
         (tmp_path / "serving.json").write_text(json.dumps(description | change))
-        with pytest.raises(ValueError, match=f"serving.json is not that of an export .*{next(iter(change))}"):
+        with pytest.raises(ValueError, match=f"serving.json does not describe an export .*{next(iter(change))}"):
             Predictor(tmp_path)
     (tmp_path / "serving.json").write_text(json.dumps(description))
     for content in (b"", b"\x08\x07\xed\xa0", b"no model" * 99):

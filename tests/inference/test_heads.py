@@ -1,4 +1,4 @@
-"""Heads without a network: results of given outputs, beside plain Python. A stub computes outputs from token ids."""
+"""Tests of all heads against plain Python. A stub in place of the network computes outputs from token ids."""
 
 import json
 import math
@@ -472,5 +472,5 @@ def test_a_search_is_hybrid_if_the_vectors_were_trained_for_it():
     assert [ranking_of(trained, each) for each in (None, "vectors", "words")] == ["hybrid", "vectors", "words"]
     assert [ranking_of(plain, each) for each in (None, "vectors", "words")] == ["vectors", "vectors", "words"]
     assert [hybrid_weight(each) for each in (trained, plain)] == [0.75, 0.0]
-    with pytest.raises(ValueError, match="--ranking hybrid needs vectors that were trained for search, and those of"):
+    with pytest.raises(ValueError, match="--ranking hybrid needs a model that was trained for search, and"):
         ranking_of(plain, "hybrid")

@@ -1,4 +1,4 @@
-"""What is inferred from users' rows, what is held out, and how a classifier's logits become scores and decisions."""
+"""Tests of inferred columns and labels, held-out rows, and decisions and scores from a classifier's logits."""
 
 import json
 from pathlib import Path
@@ -301,8 +301,8 @@ def test_several_labels_have_a_verdict():
     assert (always_first["micro_f1"], always_first["same_labels"]) == pytest.approx((6 / 11, 14 / 19))
     assert [values["predicted"] for values in always_first["classes"].values()] == [4, 0, 0]
     assert lines(always_first)[-1].startswith(
-        "the model has learned no more than the same labels: its micro f1 is 54.5%, that of always saying the most "
-        "frequent labels 73.7%."
+        "the model has learned no more than the same labels: its micro f1 is 54.5%, always saying the most "
+        "frequent labels gives 73.7%."
     )
     assert "verdict" not in details(ScoredRows(*arguments, 6 * labels - 3), Decision(several=True))
 

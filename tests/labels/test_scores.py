@@ -1,4 +1,4 @@
-"""Scores, thresholds, calibration and verdicts of a classifier, beside plain Python written from their definitions."""
+"""Tests of a classifier's scores, thresholds, calibration and verdicts against plain Python from their definitions."""
 
 import math
 from fractions import Fraction
@@ -223,7 +223,7 @@ def test_a_class_without_lines_is_not_one_that_is_missed():
 
 def test_a_model_that_says_the_largest_class_alone_is_named():
     words = of([0, 0, 1, 2], [0, 0, 0, 0])["verdict"]
-    assert "no more than the largest class: its accuracy is 50.0%, that of always saying" in words
+    assert "no more than the largest class: its accuracy is 50.0%, always saying" in words
     assert "more epochs or --balance may help" in words
     assert "more epochs may help" in of([0, 0, 1, 2], [0, 0, 0, 0], balanced=True)["verdict"]
     equal = of([0, 0, 1, 1], [0, 1, 1, 0])  # two classes are found, as often as by chance

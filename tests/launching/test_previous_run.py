@@ -247,6 +247,6 @@ def test_phase_2_keeps_its_start_when_phase_1_is_extended_and_it_is_said(tmp_pat
     (two.checkpoint_dir() / "500/bert_paddle_progress.json").write_text(json.dumps(progress))
     assert kept_start(two, one) is None
     (one.checkpoint_dir() / "5000").mkdir()
-    assert "the weights of phase1 after update 2500, though phase1 now ends at 5000; to start it anew, remove" in str(
+    assert "the weights of phase1 after update 2500, though phase1 now ends at 5000; to restart it, remove" in str(
         kept_start(two, one)
     )

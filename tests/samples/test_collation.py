@@ -215,5 +215,5 @@ def test_a_mixture_is_read_as_it_was_written(tmp_path):
     write_mixture(tmp_path / "new", {".": 9000, "replay": 0})
     assert read_mixture(tmp_path / "new") == {".": 9000, "replay": 0}
     write_mixture(tmp_path, {".": 0})
-    with pytest.raises(ValueError, match=r"mixture.json: .*no samples.; restore it, or start anew"):
+    with pytest.raises(ValueError, match=r"mixture.json: .*no samples.; restore it, or start again"):
         read_mixture(tmp_path)

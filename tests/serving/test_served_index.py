@@ -1,4 +1,4 @@
-"""The index in the model process: answers, changes that are kept, and a folder that is made of a file."""
+"""Tests of the index in the model process: answers, lasting changes, and an index that is built from a file."""
 
 import concurrent.futures
 import errno
@@ -157,7 +157,7 @@ def test_a_file_is_made_an_index_once_and_again_when_it_changes(tmp_path, model,
     assert ServedIndex.of(texts, shorter).folder != first.folder, "the vectors of another length of text"
     assert ServedIndex.of(first.folder, model).folder == first.folder
     (tmp_path / "numbers.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=r"--text-column; flags are those of .*bert\.indexing, whose index --index"):
+    with pytest.raises(ValueError, match=r"--text-column; the flags are for .*bert\.indexing, whose index --index"):
         ServedIndex.of(tmp_path / "numbers.csv", model)
 
 

@@ -394,8 +394,8 @@ def test_a_training_is_over_at_its_last_update_or_when_its_patience_is(
 @pytest.mark.parametrize(
     ("values", "larger", "reason"),
     [
-        ([4.0, 4.5, 4.6], False, "held-out loss below 4.0000, that of update 10"),
-        ([0.4, 0.3, 0.2], True, "loss above 0.4000, that of update 10"),
+        ([4.0, 4.5, 4.6], False, "held-out loss below 4.0000, the value of update 10"),
+        ([0.4, 0.3, 0.2], True, "loss above 0.4000, the value of update 10"),
         ([NAN, NAN], False, "finite held-out loss"),
     ],
 )

@@ -22,9 +22,7 @@ def test_an_extended_run_says_at_which_rate_it_continues_and_keeps_its_warmup(tm
     longer = resuming(config, max_steps=32)  # a quarter of it would be 8 updates of warm-up
     run = runs.run(longer, 9)
     (line,) = [line for line in run.said if line.startswith("extended")]
-    assert line == (
-        "extended from 8 to 32 updates; learning rate continues at 0.008 (that of the last update was 0.00167)"
-    )
+    assert line == ("extended from 8 to 32 updates; learning rate continues at 0.008 (the last update had 0.00167)")
     assert schedule_of(longer, warmup_steps=2).learning_rate_at(8) == pytest.approx(0.008)
     assert run.outcome.metrics["learning_rate"] == pytest.approx(0.008)
 

@@ -263,7 +263,7 @@ def test_an_extended_run_keeps_the_warm_up_that_it_had(tmp_path):
     assert extended.rates().tolist() == expected.table().tolist()
     rate, last = 0.01 * (32 - 7) / 30, 0.01 * (8 - 6) / 6
     assert said == [
-        f"extended from 8 to 32 updates; learning rate continues at {rate:.3g} (that of the last update was {last:.3g})"
+        f"extended from 8 to 32 updates; learning rate continues at {rate:.3g} (the last update had {last:.3g})"
     ]
     assert (progress.carried.evaluations.since_best, progress.carried.evaluations.above) == (0, 0), "patience anew"
 

@@ -207,7 +207,7 @@ def test_the_best_weights_are_used_if_they_are_whole(config, monkeypatch):
     run = Run(config)
     with messages() as said:
         assert use_best_weights(config, run.device, 5) == 0
-    assert said == [f"no complete best weights in {config.checkpoint_dir()}: using those of the last step"]
+    assert said == [f"no complete best weights in {config.checkpoint_dir()}: using the weights of the last step"]
     run.save(3, best(3, 2.5))
     run.save(5, best(3, 2.5))
     with messages() as said:
