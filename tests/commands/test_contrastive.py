@@ -1,4 +1,4 @@
-"""run_classify.sh --contrastive-start: the encoder is trained on pairs of equal class, then the classifier."""
+"""Tests of run_classify.sh --contrastive-start: the encoder trains on pairs of equal class, then the classifier."""
 
 import json
 import shlex

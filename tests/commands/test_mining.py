@@ -1,4 +1,4 @@
-"""The step that mines negatives: it writes both files, knows when they are made, and begins again after a stop."""
+"""Tests of the mining step: it writes both files, is not repeated, and starts again after a stop."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""run_vectors.sh --reranker: vectors, mining and reranker in one job, which resumes exactly."""
+"""Tests of run_vectors.sh --reranker: one job trains vectors, mines and trains a reranker, and resumes exactly."""
 
 import json
 import shlex

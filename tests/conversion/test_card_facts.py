@@ -1,4 +1,4 @@
-"""The facts of a model card: each is a recorded name, rows are whole or missing, and damaged values are named."""
+"""Tests of the facts of a model card: names are recorded, rows are complete or missing, damaged values are named."""
 
 import inspect
 import json

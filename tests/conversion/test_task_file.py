@@ -1,4 +1,4 @@
-"""How a model is used, by its task.json or by the files of sentence-transformers, each written by hand."""
+"""Tests of reading how a model is used from task.json or sentence-transformers' files, written by hand."""
 
 import json
 

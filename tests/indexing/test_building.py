@@ -1,4 +1,4 @@
-"""Files become an index: what is read, changed, gone, left out; and a reading that was stopped continues."""
+"""Tests of reading files into an index: new, changed, missing and unusable files, and resuming."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A reranker sorts the first hits of a search: which of them, and in which order."""
+"""Tests of a reranker in a search of an index: which hits it sorts, and in which order."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Tiny models of every head, with the files that ours have beside their weights."""
+"""Makes tiny models of every head, with all files that our models have."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""run_predict.py --show: fills masks in a text's sentences, and finds its nearest sentences."""
+"""Tests of run_predict.py --show, which fills masks in a text's sentences and finds nearest sentences."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""`--device` of a trained model: what is not there is one sentence, and an export's runtime is told of what is.
+"""Tests of --device: a missing device is refused in one sentence, and an export's runtime gets the chosen device.
 
 How the GPU wheel is configured: tests/gpu/golden/inference.json. Speed: tests/gpu/selftest/test_inference.py.
 """

@@ -1,4 +1,4 @@
-"""The order of the columns of NVIDIA's fused attention is checked by the checkpoint's own masked-LM loss."""
+"""Tests that the column order of NVIDIA's fused attention is checked by the checkpoint's masked-LM loss."""
 
 import pytest
 

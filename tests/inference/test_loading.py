@@ -1,4 +1,4 @@
-"""load_model: every head gives what the network gives, wherever the model lies; errors name what was found."""
+"""Tests of load_model: all heads and sources give the network's outputs, and errors name what was found."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Exports in INT8, float16 and bfloat16: checked before they are written, loaded by `Predictor`, refused if far off."""
+"""Tests of exports in INT8, float16 and bfloat16: `Predictor` loads them, and inaccurate ones are refused."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""run_predict.py: a record for every line, in order; bad lines are named; files are resumed; a terminal."""
+"""Tests of run_predict.py: one record for each line in order, named bad lines, resumed files, and the terminal."""
 
 import csv
 import io

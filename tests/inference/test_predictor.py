@@ -1,4 +1,4 @@
-"""Exports run by a stub of their runtime: lengths, padding, dtypes, and the devices that are refused."""
+"""Tests of `Predictor` with a stub of its runtime: lengths, padding, dtypes and refused devices."""
 
 import json
 import types

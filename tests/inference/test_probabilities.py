@@ -1,4 +1,4 @@
-"""The probabilities of a classifier with token weights, by every way of using it, beside NumPy's from the papers.
+"""Tests of a classifier with token weights: every way of using it gives the probabilities of a NumPy reference.
 
 The parts are in the weights: no program adds token weights or divides by a temperature beside the network.
 """

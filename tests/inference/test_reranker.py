@@ -1,4 +1,4 @@
-"""A reranker scores passages for a query, in every format, and as sentence-transformers does."""
+"""Tests that a reranker in every format gives the scores of sentence-transformers."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Rows of lines: split, decoded, numbered; pauses of a pipe; what a line asks, or its error."""
+"""Tests of input rows: splitting and decoding of lines, pauses of a pipe, and requests or errors of lines."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""run_export.py --format triton: config.pbtxt by Triton's own schema, and beside what ONNX Runtime really takes."""
+"""Tests of exports for Triton: config.pbtxt fits Triton's schema and the inputs and outputs of ONNX Runtime."""
 
 import ast
 import importlib.util

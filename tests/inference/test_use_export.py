@@ -1,4 +1,4 @@
-"""The example in C++ (bert/inference/use_export.cpp) gives the numbers of our predictor."""
+"""Tests that the C++ example (bert/inference/use_export.cpp) gives the numbers of our predictor."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Models trained for vectors: encoded, exported and searched with the pooling, length and prefixes of their own."""
+"""Tests that a model of vectors encodes, exports and searches with its own pooling, length and prefixes."""
 
 import json
 import re

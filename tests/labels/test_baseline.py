@@ -1,4 +1,4 @@
-"""The bag-of-words baseline and the character baseline beside a model, and the verdict on what is better."""
+"""Tests of the bag-of-words and character baselines, and of the verdict that compares a model with them."""
 
 import json
 import math

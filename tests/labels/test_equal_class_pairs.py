@@ -1,4 +1,4 @@
-"""Pairs of equal class: each line with the lines that follow it in the circle of its class, never with itself."""
+"""Tests of pairs of equal class: each line is paired with the next lines of its class, never with itself."""
 
 import json
 import shlex

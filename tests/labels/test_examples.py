@@ -1,4 +1,4 @@
-"""Users' tables of labelled texts, and hostile ones, whose errors name line, value and remedy."""
+"""Tests of reading users' tables, also damaged ones, whose errors name line, value and remedy."""
 
 import json
 

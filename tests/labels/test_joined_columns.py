@@ -1,4 +1,4 @@
-"""Several columns of a table are read as one text, alike in training, prediction and the server."""
+"""Tests that several columns are joined to the same text in training, prediction and the server."""
 
 import json
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""`--keep-baseline`: the better of the two baselines is a model that everything uses."""
+"""Tests of --keep-baseline: the better baseline becomes a model for prediction and the server."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""A kept baseline gives scikit-learn's own numbers, is read without running anything, and refuses damaged files."""
+"""Tests of a kept baseline: it gives scikit-learn's numbers, runs no code of its files, and refuses damaged files."""
 
 import json
 import warnings

@@ -1,4 +1,4 @@
-"""GLUE's metrics, and the features of sentences and pairs."""
+"""Tests of GLUE's metrics, and of the features of sentences and pairs."""
 
 import math
 

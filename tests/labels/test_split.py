@@ -1,4 +1,4 @@
-"""Which rows are held out, which are in both sets and how often each is trained on, counted in plain Python."""
+"""Tests of folds, of texts in both sets and of oversampling, against counts in plain Python."""
 
 import hashlib
 import random

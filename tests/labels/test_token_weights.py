@@ -1,4 +1,4 @@
-"""The token weights that a classifier adds to its logits: how they are learned. tests/glue uses them."""
+"""Tests of learning the token weights that a classifier adds to its logits; tests/glue uses them in a training."""
 
 from collections import Counter
 

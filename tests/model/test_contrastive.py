@@ -1,4 +1,4 @@
-"""The contrastive loss and its gradient against NumPy, undivided and in micro-batches of any ranks; the two poolings.
+"""Tests of the contrastive loss and its gradient against NumPy, in micro-batches on several ranks, and of pooling.
 
 The whole training step: tests/vectors/test_contrastive.py.
 """

@@ -1,4 +1,4 @@
-"""Small indexes with random passages, and what they must find, computed another way."""
+"""Makes small indexes of random passages for tests, and lists their content."""
 
 import random
 from pathlib import Path

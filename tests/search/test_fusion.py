@@ -1,4 +1,4 @@
-"""Hybrid ranking beside plain Python written from its formula."""
+"""Tests of the hybrid ranking against plain Python that is written from its formula."""
 
 import numpy as np
 from hypothesis import Phase, given, settings

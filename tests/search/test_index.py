@@ -1,4 +1,4 @@
-"""The kept index: what it finds, how it changes, and what a kill at any point of a change leaves."""
+"""Tests of the index on the disk: searches, changes, and a kill at any point of a change."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Documents become passages that fit, and nothing but white space is left out."""
+"""Tests of cutting documents: passages fit the model, and only white space is left out."""
 
 import re
 

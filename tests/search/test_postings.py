@@ -1,4 +1,4 @@
-"""BM25 of kept postings, compared with that of bm25s over the passages that are left."""
+"""Tests of BM25 scores from postings on the disk against bm25s over the remaining passages."""
 
 import numpy as np
 import pytest

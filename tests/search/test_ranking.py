@@ -1,4 +1,4 @@
-"""The figures of a ranking beside plain Python written from their definitions."""
+"""Tests of the metrics of a ranking against plain Python that is written from their definitions."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Ranks and filters, compared with a plain computation over all passages."""
+"""Tests of ranks and filters against a plain computation over all passages."""
 
 import numpy as np
 import pytest

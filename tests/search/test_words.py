@@ -1,4 +1,4 @@
-"""BM25 beside plain Python written from its definition, and beside bm25s on words that were split by hand."""
+"""Tests of BM25 against plain Python from its definition, and against bm25s with words that were split by hand."""
 
 import bm25s
 import numpy as np

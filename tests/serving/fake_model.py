@@ -1,4 +1,4 @@
-"""A model process without a model, in place of `bert.serving.model_process`. Its texts are orders.
+"""A fake of `bert.serving.model_process` without a model; texts are orders that it obeys.
 
 "until FILE" takes until there is the file, "die" ends the process, "hang" never
 answers, "refuse" and "fail" are outcomes; any other text gets a result of the task that can be told in advance. The end

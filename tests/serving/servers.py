@@ -1,4 +1,4 @@
-"""Servers for the tests: processes of `python -m bert.serving`, with a model or with the fake one."""
+"""Starts servers for tests: processes of `python -m bert.serving`, with a real or a fake model process."""
 
 import json
 import os

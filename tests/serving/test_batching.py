@@ -1,4 +1,4 @@
-"""The queue: which inputs run together, how long they wait, when they are refused."""
+"""Tests of the queue: which inputs run together, how long they wait, and when they are refused."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""Hostile clients: slow, silent, many, greedy. Honest requests are answered meanwhile, and memory does not grow."""
+"""Tests with slow, silent, many and greedy clients: honest requests are answered, and memory does not grow."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The server over HTTP with a model process that obeys orders: answers, limits, failures, the end."""
+"""Tests of the server over HTTP with a fake model process: answers, limits, failures and the shutdown."""
 
 import base64
 import concurrent.futures

@@ -1,4 +1,4 @@
-"""The routes of an index over HTTP, with a model process that obeys orders: forms, limits, refusals, key and host."""
+"""Tests of the index routes over HTTP with a fake model process: JSON, limits, refusals, key and host."""
 
 import json
 

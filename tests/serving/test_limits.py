@@ -1,4 +1,4 @@
-"""What one request, and all of them together, may use: the last value that passes and the first that does not."""
+"""Tests of the server's limits: the last value that passes, and the first value that is refused."""
 
 from types import SimpleNamespace
 

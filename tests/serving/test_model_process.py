@@ -1,4 +1,4 @@
-"""The model process: results as `predict` gives them, for every head and for exports; one bad input costs no other."""
+"""Tests of the model process: results equal `predict` for every head and export, also beside a bad input."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""What becomes of a request: the answer of outcomes, the model's fingerprint, refusals. The model process is a stub."""
+"""Tests of request handling with a stub of the model process: answers, the model's fingerprint, refusals."""
 
 import asyncio
 import json

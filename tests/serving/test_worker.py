@@ -1,4 +1,4 @@
-"""The supervisor of the model process: hangs, crashes in a row, the end."""
+"""Tests of the supervisor of the model process: hangs, repeated crashes and the shutdown."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The contrastive loss: equal to its definition, and however a batch is divided into micro-batches."""
+"""Tests of the contrastive loss: it equals its definition, for every division of a batch into micro-batches."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""The figures of pairs that are searched for, beside plain Python written from their definitions."""
+"""Tests of the metrics of held-out pairs against plain Python that is written from their definitions."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The hybrid ranking of held-out queries: its figures, its weight, and the ranking that the sentence names."""
+"""Tests of the hybrid ranking on held-out queries: metrics, fitted weight, and the recommended ranking."""
 
 import numpy as np
 import pandas as pd

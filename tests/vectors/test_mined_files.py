@@ -1,4 +1,4 @@
-"""The file of mined negatives is a table of pairs, as --pairs reads it."""
+"""Tests that --pairs reads the file of mined negatives as a table of pairs."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Mined negatives equal those by the definition, whatever the blocks; no answer of a query is among them."""
+"""Tests of mining: negatives equal the definition for all block sizes, and no negative answers its query."""
 
 from pathlib import Path
 

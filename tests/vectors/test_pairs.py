@@ -1,4 +1,4 @@
-"""Pairs of text and of tables, what is left out and why, their batches on ranks, and the figures of a search."""
+"""Tests of pairs from text and tables: reasons for leaving pairs out, groups, batches on ranks, and metrics."""
 
 import json
 from functools import partial

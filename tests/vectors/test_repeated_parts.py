@@ -1,4 +1,4 @@
-"""Greetings, signatures and quotations of many rows are found, counted and taken out before pairs are made."""
+"""Tests that greetings, signatures and quotations of many rows are counted and removed before pairs are made."""
 
 import csv
 

@@ -1,4 +1,4 @@
-"""The listwise loss of a reranker, its groups, and the order of candidates that it is measured by."""
+"""Tests of the training of a reranker: the listwise loss, groups, and metrics of reordered candidates."""
 
 import json
 import math

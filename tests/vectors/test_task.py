@@ -1,4 +1,4 @@
-"""Vectors as a task: which pairs it trains on and measures, its time, and its settings."""
+"""Tests of the task of vectors: the pairs to train on and to measure, the time limit, and the settings."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""run_vectors.py on a tiny model: it learns to find, resumes exactly, and stands beside BM25."""
+"""Tests of run_vectors.py with a tiny model: it learns to search, resumes exactly, and is compared with BM25."""
 
 import json
 import shlex
