@@ -184,8 +184,9 @@ def test_texts_are_searched_from_python(models):
     encoder = load_model(models / "mean")
     (by_vectors,) = search(encoder, texts[3], texts, top_k=3, ranking="vectors")
     cosines = encoder.encode(texts) @ encoder.encode([texts[3]], "query")[0]
-    best = np.argsort(-cosines, kind="stable")[:3]
-    assert [near["text"] for near in by_vectors] == [texts[place] for place in best]
+    found = [cosines[texts.index(near["text"])] for near in by_vectors]  # texts may be equally near
+    np.testing.assert_allclose(found, np.sort(cosines)[::-1][:3], atol=1e-6)
+    assert len({near["text"] for near in by_vectors}) == 3
     (every,) = search(encoder, texts[3], texts, top_k=10**12, ranking="vectors")
     assert len(every) == len({*texts})
     found = search(models / "mean", ["word4 word18", "zebra"], texts)
