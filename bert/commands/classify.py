@@ -125,7 +125,7 @@ def planned(words: Sequence[str]) -> Planned:
         if parts is not None:
             raise ValueError("--contrastive-start and --cross-validate exclude each other; omit one of them")
         job = with_contrastive_start(one.job)
-        return Planned(one.line, one.plan.shown_in_time(parts_of_time(job)[-1:]), job)  # of the classifier
+        return Planned(one.line, one.plan.shown_in_time(parts_of_time(job)[-1:]), job)  # shows the classifier's time
     if parts is None:
         return one
     if one.plan.questions:
@@ -201,7 +201,7 @@ def _verdict_of_all(folder: Path, folds: Sequence[Path]) -> str:
 def _all_rows(scores: list[dict[str, Any]]) -> list[str]:
     """Table of precision, recall and F1 of each class over all rows; every row was held out once."""
     parts = [found["classes"] for found in scores if found]
-    if not parts:  # of a regression
+    if not parts:  # a regression has no classes
         return []
     rows = []
     for name in parts[0]:

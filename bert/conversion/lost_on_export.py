@@ -95,7 +95,7 @@ def _answers(model: Model) -> str:
 
 
 def _cost(usage: Usage, part: str) -> str:
-    """The loss of accuracy, `on the held-out rows of the training it has accuracy 65.8%, not ...`; empty if unknown."""
+    """A clause that states the loss of accuracy on the held-out rows of the training; "" if it is unknown."""
     scores: Mapping[str, Mapping[str, float]] = usage.held_out or {}
     if part not in scores or WHOLE not in scores:
         return ""

@@ -21,11 +21,11 @@ DESCRIPTION_FILE = "serving.json"
 PREFIX = "model"  # Paddle Inference reads model.pdmodel, the program, and model.pdiparams, the weights
 ONNX_FILE = "model.onnx"
 OPENVINO_FILE = "openvino_model.xml"  # as optimum names it; the weights are in the .bin beside it
-CALIBRATION_FILE = "calibration.npz"  # from which Paddle Inference finds the scales of INT8 when it loads a model
+CALIBRATION_FILE = "calibration.npz"  # Paddle Inference finds the scales of INT8 from it when it loads a model
 Arrays = Mapping[str, "np.ndarray"]  # a network's inputs or outputs, by name
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")  # int64 [batch, s]
 VECTORS = "sentence_embedding"  # the output of a model of vectors, as optimum names it
-NO_TOKEN_TYPES = tuple(name for name in INPUTS if name != "token_type_ids")  # of a ModernBERT or a RoBERTa
+NO_TOKEN_TYPES = tuple(name for name in INPUTS if name != "token_type_ids")  # inputs of a ModernBERT or a RoBERTa
 
 
 PRECISIONS = {  # precisions that each format can have

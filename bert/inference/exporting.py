@@ -175,6 +175,6 @@ def _same_decision(model: Model, batches: Sequence[tuple[Arrays, Arrays, np.ndar
             np.array([(np.where(mask, v, -np.inf) if chooses_places else v).argmax(-1) for v in outputs.values()])
             for outputs in (ours, theirs)
         )
-        agree = np.all(decisions == others, axis=0)  # of [b], or [b, s] of a tagger
+        agree = np.all(decisions == others, axis=0)  # bool [b], or [b, s] for a tagger
         same.append(agree[mask] if agree.ndim == 2 else agree)
     return float(np.concatenate(same).mean())

@@ -263,7 +263,7 @@ class Tagger(TrainedModel):
         table, _ = token_features(self.tokenizer, text, self.max_seq_length)
         likely = np.zeros((len(words), len(self.labels)))
         for row, logits in self.outputs(self.task, table):
-            word = table.word_indices[table.offsets[row] : table.offsets[row + 1]]  # of each token
+            word = table.word_indices[table.offsets[row] : table.offsets[row + 1]]  # word of each token
             likely[word[word != NO_WORD]] = probabilities(logits[: len(word)][word != NO_WORD])
         return likely
 

@@ -69,7 +69,7 @@ def load_linear(
         path=folder,
         task=Classifier.task,
         forward=_no_network,
-        tokens=Tokens(Vocabulary(SPECIAL_TOKENS, str(folder)), Normalization()),  # which it does not use
+        tokens=Tokens(Vocabulary(SPECIAL_TOKENS, str(folder)), Normalization()),  # a baseline does not use them
         usage=read_usage(folder),
         labels=labels or ("value",),
         most_positions=model.characters // _CHARACTERS_OF_A_TOKEN,

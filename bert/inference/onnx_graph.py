@@ -112,7 +112,7 @@ class _Graph:
     def activation(self, x: str) -> str:
         if self.config.hidden_act == "relu":
             return self.node("Relu", x)
-        if self.config.hidden_act == "gelu":  # in the form that ONNX Runtime makes one operator of
+        if self.config.hidden_act == "gelu":  # in the form that ONNX Runtime fuses to one operator
             inner = self.node("Erf", self.node("Div", x, self.number(math.sqrt(2))))
             return self.node("Mul", self.node("Mul", x, self.node("Add", inner, self.number(1.0))), self.number(0.5))
         cube = self.node("Mul", self.node("Mul", x, x), x)

@@ -202,7 +202,7 @@ def read_lines(
     descriptor: int, count_bytes: Callable[[int], None] = lambda number: None, codecs: Sequence[str] = ("utf-8",)
 ) -> Iterator[Line | None]:
     """Yield the lines of an open file, pipe or terminal; None when a pipe has no data for 0.2 seconds."""
-    number, start = 0, b""  # of a line that has not ended: its bytes, no more once it is too long
+    number, start = 0, b""  # `start`: bytes of a line that has not ended; no more are added once it is too long
     while True:
         if not select.select([descriptor], [], [], _PAUSE_SECONDS)[0]:
             yield None

@@ -1,11 +1,11 @@
 // Loads an export from C++: prints the first numbers of each output for a sequence of token ids. OpenVINO reads the files
-// of `--output-format onnx` and `openvino` (not those of Paddle Inference: it lacks the operator unbind); its headers and
+// of `--output-format onnx` and `openvino`, but not for Paddle Inference, as it lacks the operator unbind. Headers and
 // libraries are in the Python package openvino (OV is its folder, NNNN the number of its library):
 //
 //   g++ -std=c++17 use_export.cpp -I OV/include -L OV/libs -l:libopenvino.so.NNNN -Wl,-rpath,OV/libs -o use_export
 //   ./use_export results/served_onnx/model.onnx 2 7 8 3
 //
-// The ids are those of tokenizer.json beside the model, with [CLS] first and [SEP] last.
+// The ids are numbered as in tokenizer.json beside the model, with [CLS] first and [SEP] last.
 #include <algorithm>
 #include <cstdint>
 #include <iostream>

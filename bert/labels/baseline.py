@@ -121,7 +121,7 @@ def _learned(
     keep: Callable[[LinearTextModel], None] | None,
 ) -> dict[str, Any]:
     """Train the baselines; returns their predictions on the held-out lines, and a note if only some lines were used."""
-    from sklearn.feature_extraction.text import TfidfVectorizer  # as below: only a rank that compares loads it
+    from sklearn.feature_extraction.text import TfidfVectorizer  # here: only a rank that compares needs it
 
     texts, others = (
         [normal_form(" ".join(row)[: limits.characters]) for row in zip(*some.texts, strict=True)]
@@ -140,10 +140,10 @@ def _learned(
     for name, form in METHODS.items():
         vectorizer = TfidfVectorizer(**form, sublinear_tf=True)
         if not any(map(vectorizer.build_analyzer(), (texts[row] for row in rows))):
-            continue  # of signs alone there are no words
+            continue  # texts of punctuation alone have no words
         beat(f"evaluating the {BASELINE_TITLES[name]}")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of classes that a part lacks
+            warnings.simplefilter("ignore")  # warnings about classes that a fold lacks
             model.fit(vectorizer.fit_transform([texts[row] for row in rows]), schema.encode(learned.labels or ()))
         windows = (others[start : start + limits.window] for start in range(0, len(others), limits.window))
         predictions = [model.predict(vectorizer.transform(window)) for window in windows]
@@ -158,7 +158,7 @@ def _learned(
 
 
 def _search(schema: LabelSchema, training: Examples, seed: int) -> Any:
-    """A linear model that finds the best C by cross-validation; the folds are made as the held-out part is."""
+    """An estimator that chooses its C by cross-validation; its folds keep groups together, like the held-out rows."""
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.model_selection import GridSearchCV
     from sklearn.multiclass import OneVsRestClassifier

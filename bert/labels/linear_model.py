@@ -24,7 +24,7 @@ METHODS: dict[str, dict[str, Any]] = {  # settings of scikit-learn's TfidfVector
     "words alone": {"ngram_range": (1, 2), "token_pattern": word_pattern()},
     "characters alone": {"ngram_range": (2, 5), "analyzer": "char_wb"},
 }
-_OLD_WORDS = {"token_pattern": r"(?u)\b\w+\b"}  # which cuts at marks, as the vowels of Hindi are
+_OLD_WORDS = {"token_pattern": r"(?u)\b\w+\b"}  # cuts words at combining marks, such as the vowel signs of Hindi
 ARRAYS_FILE = "linear_model.safetensors"
 
 

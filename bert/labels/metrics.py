@@ -57,6 +57,6 @@ def scores(names: Sequence[str], predictions: np.ndarray, labels: np.ndarray) ->
             "infinite: the training diverged; check its loss"
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of constant values, whose metrics are defined above
+        warnings.simplefilter("ignore")  # warnings about constant values, whose metrics are defined above
         values = {name: float(METRICS[name](predictions, labels)) for name in names}
     return {**values, "score": float(np.mean([0.0 if math.isnan(value) else value for value in values.values()]))}

@@ -29,7 +29,7 @@ def fitted(
     Args:
         labels: int64 [n], or float32 0 and 1 [n, classes] if a text may have several.
     """
-    from scipy.optimize import minimize_scalar  # as scikit-learn and pandas below: only the rank that scores loads it
+    from scipy.optimize import minimize_scalar  # here, as scikit-learn and pandas below: only one rank scores
 
     plain, logits = Decision(several), logits.astype(np.float64)
     has_error = bool((plain.classes(plain.probabilities(logits)) != labels).any())

@@ -39,12 +39,12 @@ def learned(
         rows: size of the embedding table; a row without a token gets 0.
         most_work: limit of tokens to learn from, times the classes (at least 8).
     """
-    from scipy.sparse import diags  # as scikit-learn: only a training that learns these weights loads it
+    from scipy.sparse import diags  # here, as scikit-learn: only a training that learns these weights needs it
     from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
     from sklearn.linear_model import LogisticRegression
 
     words, continues = vocabulary.replacement_ids(), vocabulary.continuations()
-    spellings = [""] * rows  # of special tokens, and of rows without a token
+    spellings = [""] * rows  # "" for special tokens and for rows without a token
     for index in words:
         text = vocabulary.shown(index).removeprefix(CONTINUATION_PREFIX).strip()
         spellings[index] = f"{text} " if continues[index] else f" {text} "
@@ -61,7 +61,7 @@ def learned(
         solver="liblinear", dual=True, C=_STRENGTH, fit_intercept=False, max_iter=1000, random_state=0
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a class that needs more iterations
+        warnings.simplefilter("ignore")  # warnings about a class that needs more iterations
         for number, truths in enumerate(labels[:size].T):
             beat("evaluating a linear model of the tokens")
             if truths.any() and not truths.all():

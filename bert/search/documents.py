@@ -161,7 +161,7 @@ class DocumentReader:
             text = "".join(part.text for part in parts)
             parts.clear()
             identifier = piece.id
-            if source.input.kind != SOURCE_TEXT:  # whose lines begin with an id
+            if source.input.kind != SOURCE_TEXT:  # the lines of source text begin with an id
                 identifier = source.name + piece.id.removeprefix(source.input.name)
             yield Document(identifier, text, source.name, 1 if has_lines else None)
 

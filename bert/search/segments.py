@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # it takes a tenth of a second to load
 Value = str | int | float | bool | None  # a value of a column to filter by
 MAKE_AGAIN = "remove the folder, and make the index again"
 LARGEST = 1 << 53  # smaller integers are exact as float64
-PREFIX = "column."  # of the names of columns to filter by, in the Parquet file
+PREFIX = "column."  # precedes the name of a column to filter by in the Parquet file
 _GROUP = 128  # passages of a row group, which is read as a whole: texts stay on the disk, and a result takes 0.7 ms
 _KINDS = ("rows.parquet", "vectors.npy", "words.npy", "entries.npy")
 

@@ -22,7 +22,7 @@ from data.text.columns import joined_parts, value_of
 _MOST_KEYS = 16
 _TRUNCATED: Any = Annotated[int, Field(description="inputs longer than the model reads: their ends were left out")]
 _MOST_TOP_K = 100
-_INPUT_TYPE: Any = (Literal["passage", "query"], "passage")  # whose prefix a text gets
+_INPUT_TYPE: Any = (Literal["passage", "query"], "passage")  # the kind of text, which decides its prefix
 _EXAMPLES = {
     "text": "Anna Lindqvist opened her bakery in 1987.",
     "text_pair": "The bakery was opened in 1987.",

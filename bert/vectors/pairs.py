@@ -45,7 +45,7 @@ SAME_TEXT = "a text under two dropouts"
 SENTENCE = "first sentence and the rest"  # a document of one paragraph, such as a ticket (Lee et al., 2019)
 _QUERIES = "query question title anchor sentence1 premise q".split()
 _PASSAGES = "passage positive answer body document context sentence2 hypothesis content text".split()
-_SCORES = "score similarity similarity_score relatedness_score".split()  # of two sentences
+_SCORES = "score similarity similarity_score relatedness_score".split()  # scores of two sentences
 _QUERY_CLASS = "query_class"  # passages of equal class answer a query too
 _QUERY_IDS = [(name,) for name in ("query_id", "query-id", "qid", "question_id")]  # an `id` may be the passage's
 _NEGATIVE = re.compile(r"(hard_?)?neg(ative)?s?(_?\d+)?", re.IGNORECASE)
@@ -295,7 +295,7 @@ def divided(
     import pandas as pd
 
     codes, units = pd.factorize(frame.unit)
-    places = np.argsort(permutation(stream_key(seed, "held-out pairs"), len(units)))  # of the units, at random
+    places = np.argsort(permutation(stream_key(seed, "held-out pairs"), len(units)))  # random order of the units
     held_out = held_out_in_order(places[codes], np.ones(len(frame)), fraction * len(frame))
     # The query of neighbouring paragraphs may be a passage of others.
     as_passage = frame.plain_query.map(dict(zip(frame.plain_passage, frame.alike, strict=True)))
