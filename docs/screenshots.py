@@ -34,7 +34,7 @@ from PIL import Image
 REPOSITORY = Path(__file__).resolve().parents[1]
 PICTURES = REPOSITORY / "docs/pictures"
 RUN = "tests/golden/runs/quickstart"
-QUESTION = "What stops the server?"
+QUESTION = "Which signals stop a training?"
 SENTENCE = "The soup was cold, but the waiter made us laugh and the cake was worth the trip."
 MOST_BYTES = 150_000  # of a picture
 COLOURS = 128  # of a picture, which makes its file small
