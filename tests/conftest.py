@@ -29,7 +29,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure():
-    """Signals that are ignored (`nohup`, a background job of a script) would be by the programs under test too.
+    """Set handlers for ignored signals (`nohup`, a script's background job): programs under test would ignore them too.
 
     A handler of Python's is not inherited by a program that is started.
     """
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def loops_are_compiled(tmp_path_factory):
-    """In a fresh clone of the gate: once, not by both workers, and not within the seconds that a test allows."""
+    """Compile the loops in a fresh clone of the gate: once for both workers, outside of any test's time limit."""
     if os.environ.get("CI") == "true":
         from tests.support import first_use
         from tests.support.disk_cache import made_once
@@ -54,7 +54,7 @@ def loops_are_compiled(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def signal_handlers_are_put_back():
-    """A command that a test runs in this process takes the signals, which later tests and their forks would miss."""
+    """Restore the signal handlers after a test: a command that runs in this process replaces them."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
     before = {number: signal.getsignal(number) for number in numbers}
     yield
@@ -65,13 +65,13 @@ def signal_handlers_are_put_back():
 
 @pytest.fixture(autouse=True)
 def driver_is_asked_anew():
-    """A test may stand in for nvidia-smi, whose answers a process keeps."""
+    """Forget the answers of nvidia-smi before a test: an earlier test may have stood in for it."""
     nvidia_smi.cache_clear()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def programs_are_shared():
-    """Between the tests of files that use Paddle."""
+    """Share programs between the tests of files that use Paddle."""
     if "paddle" in sys.modules:
         from tests.support import programs
 
@@ -80,7 +80,7 @@ def programs_are_shared():
 
 @pytest.fixture(scope="module", autouse=True)
 def memory_given_back():
-    """After each file: what Paddle's programs held would grow to gigabytes, and every fork copies its page tables."""
+    """Free memory after each file: Paddle's programs would grow to gigabytes, and every fork copies its page tables."""
     yield
     gc.collect()
     if sys.platform == "linux":

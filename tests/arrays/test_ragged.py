@@ -63,7 +63,7 @@ def drawn_at(key, positions, bounds, hashes, uniforms, integers):
 
 
 def splitmix64(key: int, position: int) -> int:
-    """The finaliser of Steele et al. (2014) of the counter."""
+    """Return the counter's value under the finaliser of Steele et al. (2014)."""
     state = ((position + 1) * 0x9E3779B97F4A7C15 + key) % 2**64
     state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     state = (state ^ state >> 27) * 0x94D049BB133111EB % 2**64

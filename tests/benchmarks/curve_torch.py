@@ -34,14 +34,14 @@ class Update:
         self.moments = [(torch.zeros_like(weight), torch.zeros_like(weight)) for _, _, weight in self.weights]
 
     def rate(self) -> float:
-        """Of the update number `step`, from 0: linear warm-up to the peak, then linear decay to zero."""
+        """Return the learning rate of update `step`, from 0: linear warm-up to the peak, then linear decay to zero."""
         warmup, total, peak = (self.phase[name] for name in ("warmup_steps", "steps", "learning_rate"))
         if self.step < warmup:
             return peak * (self.step + 1) / warmup
         return peak * (total - self.step) / max(1, total - warmup)
 
     def apply(self) -> tuple[float, float]:
-        """Apply the gradients -> their norm before clipping, and the rate."""
+        """Apply the gradients; return their norm before clipping, and the rate."""
         import torch
 
         phase, rate = self.phase, self.rate()
@@ -71,7 +71,7 @@ class Update:
 
 
 def initial(folder: Path) -> None:
-    """Random weights of the task's model: folder/initial."""
+    """Write random weights of the task's model to folder/initial."""
     import torch
     from transformers import BertConfig, BertForPreTraining
 
@@ -82,7 +82,7 @@ def initial(folder: Path) -> None:
 
 
 def train(folder: Path) -> None:
-    """Both phases -> folder/torch.json: a curve per phase."""
+    """Train both phases and write a curve per phase to folder/torch.json."""
     import torch
     from transformers import BertForPreTraining
 

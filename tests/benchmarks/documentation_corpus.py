@@ -27,7 +27,7 @@ _NUM_FILES = 16
 
 
 def paragraphs_of(path: Path, kind: str) -> list[str]:
-    """The paragraphs of a file, each on one line; [] if it cannot be read."""
+    """Return the paragraphs of a file, each on one line; [] if it cannot be read."""
     found = [" ".join(paragraph.split()) for text in texts_of(path, kind) for paragraph in re.split(r"\n\s*\n", text)]
     return [
         paragraph
@@ -38,7 +38,7 @@ def paragraphs_of(path: Path, kind: str) -> list[str]:
 
 
 def find_documents(roots: list[Path], max_bytes: float, counts: Counter) -> Iterator[list[str]]:
-    """Documents, i.e. files, as lists of paragraphs that did not occur before; up to max_bytes in all."""
+    """Yield documents (one per file): their paragraphs that did not occur before; up to max_bytes in all."""
     seen: set[bytes] = set()
     total = 0
     for path, kind, _ in documentation_files(roots):

@@ -40,7 +40,7 @@ def competitor(module: str, python: Path, folder: Path, threads: int) -> Competi
 def measure(
     workers: list[Competitor], cases: Mapping[str, int], rounds: int, seconds: float
 ) -> Iterator[dict[str, Any]]:
-    """One row for each case (name -> number of batches) and variant. In a round each variant runs some batches."""
+    """Return a row for each case (name -> number of batches) and variant; in a round each variant runs some batches."""
     for case, num_batches in cases.items():
         print(f"measuring {case}", file=sys.stderr, flush=True)
         times: dict[str, dict[str, list[float]]] = {}
@@ -64,7 +64,7 @@ def measure(
 
 
 def figures(case: str, variant: str, size: int, times: Mapping[str, list[float]]) -> dict[str, Any]:
-    """NVIDIA's names; CPU seconds of a batch are the median, or the mean where batches differ."""
+    """Return figures by NVIDIA's names; CPU seconds of a batch are the median, or the mean where batches differ."""
     milliseconds = np.percentile(times["seconds"], [50, 90, 99]) * 1e3
     cpu = np.mean(times["cpu"]) if "mix" in case else np.median(times["cpu"])
     return {
@@ -105,7 +105,7 @@ def check(workers: list[Competitor], folder: Path, case: str, labels: np.ndarray
 
 
 def table(rows: list[dict[str, Any]], threads: int, scores: Mapping[str, Mapping[str, float]]) -> str:
-    """Sequences per CPU second by case; in brackets how many times those of transformers on PyTorch in float32."""
+    """Format sequences per CPU second by case; in brackets their ratio to transformers on PyTorch in float32."""
     chosen = {(row["variant"], row["case"]): row for row in rows if row["threads"] == threads}
     variants, cases = (list(dict.fromkeys(names)) for names in zip(*chosen, strict=True))
     lines = []
@@ -132,7 +132,7 @@ def latencies(rows: list[dict[str, Any]], threads: int) -> str:
 
 
 def behind(rows: list[dict[str, Any]]) -> list[str]:
-    """The cases in which our best is slower than the best competitor of the same precision."""
+    """Return the cases in which our best variant is slower than the best competitor of the same precision."""
     best: dict[tuple[Any, ...], list[float]] = {}  # of the competitors, and ours
     for row in rows:
         rates = best.setdefault((row["precision"], row["case"], row["threads"]), [0.0, 0.0])

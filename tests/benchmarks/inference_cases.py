@@ -37,7 +37,7 @@ def real_mix(folder: Path) -> Texts:
 
 
 def cases_of(opened: OpenedModel, folder: Path, batch_sizes: list[int], lengths: list[int]) -> dict[str, Batches]:
-    """Batches of every case; those of one length are of random tokens."""
+    """Return batches of every case; batches of one length hold random tokens."""
     cases: dict[str, Batches] = {}
     table = ExportedTokenizer(folder / "hf").table(real_mix(folder), _LONGEST)
     orders = {MIX: np.arange(len(table)), SORTED_MIX: np.argsort(-table.lengths(), kind="stable")}
@@ -55,7 +55,7 @@ def cases_of(opened: OpenedModel, folder: Path, batch_sizes: list[int], lengths:
 
 
 def batches_of(table: FeatureTable, order: np.ndarray, size: int) -> Batches:
-    """Sequences in an order, each batch padded to its longest."""
+    """Divide the sequences, in an order, into batches, each padded to its longest sequence."""
     parts = [order[start : start + size] for start in range(0, len(order), size)]
     return [table.feed(rows, int(table.lengths()[rows].max()), with_labels=False) for rows in parts]
 
@@ -84,7 +84,7 @@ def prepare(checkpoint: Path, folder: Path, calibration: Path) -> None:
 
 
 def labelled_case(opened: OpenedModel, file: Path, folder: Path) -> tuple[Batches, np.ndarray]:
-    """The batches of a labelled TSV, and the classes as numbers."""
+    """Return the batches of a labelled TSV, and the classes as numbers."""
     texts = read_texts(file, opened.usage.text_columns)
     table = ExportedTokenizer(folder / "hf").table(texts, _LONGEST)
     header, *rows = (line.split("\t") for line in file.read_text(encoding="utf-8").splitlines())

@@ -71,7 +71,7 @@ class Comparison:
     sizes: dict[str, int] = dataclasses.field(default_factory=dict)  # of the model, instead of the built-in ones
 
     def settings(self, phase: int) -> dict[str, Any]:
-        """Settings of one phase, but for batch size and folders."""
+        """Return the settings of one phase, except batch size and folders."""
         length = LENGTHS[phase]
         return {
             "phase": phase,
@@ -118,12 +118,13 @@ class Comparison:
         (self.folder / "task.json").write_text(json.dumps(task, indent=1))
 
     def write_initial(self, python: Path) -> None:
-        """Write the random weights that both start from, unless they exist: PyTorch's, as a Hugging Face model."""
+        """Write the random weights from which both trainings start, unless they exist: PyTorch's, as a Hugging Face
+        model."""
         if not (self.folder / "initial").exists():
             run([python, "-m", "tests.benchmarks.curve_torch", "initial", self.folder], **_OFFLINE)
 
     def run_ours(self, variant: Variant) -> dict[int, list[dict[str, float]]]:
-        """Train both phases -> the rows of each; finished ones are read."""
+        """Train both phases and return the rows of each; rows of finished phases are read."""
         output = self.output(variant)
         initial = {"from_pretrained_params": str(self.folder / "initial")}
         for phase in LENGTHS:
@@ -143,11 +144,11 @@ class Comparison:
         return self.folder / "ours" / variant.name.replace(",", "").replace(" ", "_")
 
     def checkpoint(self, variant: Variant, phase: int) -> Path:
-        """Folder of the last checkpoint of a phase."""
+        """Return the folder of the last checkpoint of a phase."""
         return self.output(variant) / "bert" / f"phase{phase}" / str(self.updates)
 
     def run_torch(self, python: Path) -> dict[int, list[dict[str, float]]]:
-        """Train both phases with PyTorch, unless that is done -> the rows of each."""
+        """Train both phases with PyTorch, unless that is done, and return the rows of each."""
         result = self.folder / "torch.json"
         if not result.exists():
             run([python, "-m", "tests.benchmarks.curve_torch", "train", self.folder], **_OFFLINE)
@@ -155,7 +156,7 @@ class Comparison:
 
 
 def _batches(config: Any, count: int) -> Iterator[dict[str, np.ndarray]]:
-    """The global batches of the first updates; masked positions without those that fill up."""
+    """Return the global batches of the first updates; the masked positions leave out the padding."""
     vocabulary = read_vocabulary(config.data.vocab_file)
     dataset = PretrainingDataset(config.data.input_dir, vocabulary, config.data, seed=config.run.seed)
     size = config.batch.global_batch_size
@@ -175,7 +176,7 @@ def _rows(file: Path) -> list[dict[str, float]]:
 
 
 def differences(ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> dict[str, float]:
-    """Largest differences over all updates: of the loss in nats, of gradient norm and rate relative to theirs."""
+    """Return the largest differences over all updates: of the loss in nats, of gradient norm and rate relatively."""
     assert len(ours) == len(theirs), (len(ours), len(theirs))
     left, right = (np.array([[row[name] for name in COLUMNS] for row in rows]) for rows in (ours, theirs))
     loss, norm, rate = np.abs(left - right).T
@@ -188,7 +189,7 @@ def differences(ours: list[dict[str, float]], theirs: list[dict[str, float]]) ->
 
 
 def compare(comparison: Comparison, python: Path, variants: tuple[Variant, ...], threads: int) -> list[dict[str, Any]]:
-    """Run one comparison -> a row per variant and phase."""
+    """Run one comparison and return a row per variant and phase."""
     comparison.write_task(threads)
     comparison.write_initial(python)
     theirs = comparison.run_torch(python)
@@ -210,7 +211,7 @@ def _last(rows: list[dict[str, float]]) -> float:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown; each figure is the largest over the updates of a phase."""
+    """Return a table in Markdown; each figure is the largest over the updates of a phase."""
     head = ("optimizer", "ours", "phase", "loss: nats, relative", "gradient norm", "rate")
     cells = [
         (
@@ -225,7 +226,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def seeds_table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: mean and standard deviation over the seeds of the last losses, with dropout."""
+    """Return a table in Markdown: mean and standard deviation over the seeds of the last losses, with dropout."""
     head = ("optimizer", "phase", "seeds", "ours", "theirs", "difference of the means / their deviation")
     lines = []
     for optimizer, phase in sorted({(row["optimizer"], row["phase"]) for row in rows}):

@@ -56,7 +56,7 @@ def _manual(share: Path, language: str) -> Iterator[str]:
 
 
 def texts_of(language: str, page: str, number: int, found: list[str]) -> Iterator[bytes]:
-    """Encoded texts of 100 to 3,000 bytes, each size a little larger than the one before."""
+    """Return encoded texts of 100 to 3,000 bytes, each a little larger than the one before."""
     draw = random.Random(f"{language} {page}")
     fitting = [text for text in found if text.encode(page, "ignore").decode(page) == text]
     for index in range(number):

@@ -27,7 +27,7 @@ LEAST_HELD_OUT = 20_000  # characters; with fewer the vocabulary is measured on 
 
 
 def measured(train: Sequence[str], held_out: Sequence[str], normalization: Normalization) -> tuple[float, float]:
-    """The share of [UNK], and tokens a word."""
+    """Return the share of [UNK], and the tokens per word."""
     vocabulary = learn_vocabulary(lambda: iter(train), VOCAB_SIZE, normalization=normalization)
     unknown = unknown_words(held_out, text_tokenizer(vocabulary, normalization))
     return unknown.share, unknown.tokens / sum(
@@ -54,7 +54,7 @@ def row(folder: Path) -> list[str]:
 
 
 def trained(folder: Path, output: Path, hours: float) -> list[str]:
-    """The held-out loss, and how far it is below the unigram entropy, in nats."""
+    """Return the held-out loss, and how far it is below the unigram entropy, in nats."""
     summary = output / "phase1/summary.json"
     if not (found := next(output.glob("*/phase1/summary.json"), summary)).exists():
         command = ["bash", "scripts/run_pretraining.sh", "--text", str(folder), "--hours", str(hours)]

@@ -62,7 +62,7 @@ def measure(directory: Path, vocabulary: Vocabulary, settings: LoaderSettings, s
 
 
 def slowest_rank(directory: Path, vocabulary: Vocabulary, settings: LoaderSettings, sizes: Sizes) -> float:
-    """The padded tokens of the rank that has most of them in the first update, divided by the mean of the ranks."""
+    """Return the first update's padded tokens on the rank with the most, divided by the mean of the ranks."""
     dataset = PretrainingDataset(directory, vocabulary, settings, seed=42)
     work = []
     for rank in range(sizes.world_size):

@@ -39,7 +39,7 @@ def read_batches(file: Path) -> dict[str, list[Feed]]:
 
 
 def serve(variants: Mapping[str, Run], cases: Mapping[str, list[Feed]]) -> None:
-    """Carry out the orders to predict on standard input, each a line of JSON, until it ends.
+    """Execute the orders on standard input, each a line of JSON that asks for a prediction, until the input ends.
 
     {"variant": NAME, "case": NAME, "first": i, "runs": n} -> {"seconds": [...], "cpu": [...]} of batches i to i + n - 1
     {"variant": NAME, "case": NAME, "save": FILE} -> {}; the outputs of all batches of the case are in FILE, a .npz

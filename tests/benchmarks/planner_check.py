@@ -43,7 +43,7 @@ class Row:
     sequences_per_second: float
 
     def planned(self, part: HardwarePart | None = None) -> float:
-        """Sequences/s by the planner, with the constants of `part` where it is given."""
+        """Return the planner's sequences/s, with the constants of `part` if it is given."""
         nodes, per_node = max(1, self.devices // 8), min(self.devices, 8)
         hardware = parse_hardware(f"{nodes}x{per_node}x{self.table.part}", PARTS)
         hardware = dataclasses.replace(hardware, part=part) if part else hardware
@@ -103,7 +103,7 @@ def _workload(table: Table, task: Task, devices: int) -> tuple[PretrainingConfig
 
 
 def gain_of_bins() -> float:
-    """Throughput of phase 2 with bins over that without, PyTorch on 8 GPUs."""
+    """Return the throughput of phase 2 with bins over that without them, in PyTorch on 8 GPUs."""
     hardware = parse_hardware("8xA100-80GB", PARTS)
     tables = published.PYTORCH, dataclasses.replace(published.PYTORCH, binned=False)
     binned, unbinned = (_sequences_per_second(table, "phase 2", hardware) for table in tables)
@@ -111,21 +111,21 @@ def gain_of_bins() -> float:
 
 
 def hours_on_32_nodes(table: Table) -> float:
-    """Both phases of the published recipe on 256 GPUs, without start and checkpoints."""
+    """Return the hours of both phases of the published recipe on 256 GPUs, without start and checkpoints."""
     hardware = parse_hardware(f"32x8x{table.part}", PARTS)
     tasks: tuple[tuple[Task, int, int], ...] = (("phase 1", 7_038, 65_536), ("phase 2", 1_563, 32_768))
     return sum(n * batch / _sequences_per_second(table, task, hardware) for task, n, batch in tasks) / 3600
 
 
 def _with(part: HardwarePart, constants: dict[str, float]) -> HardwarePart:
-    """The part with these of its constants changed."""
+    """Return the part with these of its constants changed."""
     top = {name: value for name, value in constants.items() if name in _NOT_SHARES}
     shares = {name: value for name, value in constants.items() if name not in top}
     return part.model_copy(update={**top, "efficiency": part.efficiency.model_copy(update=shares)})
 
 
 def fit(rows: Sequence[Row], part: HardwarePart) -> HardwarePart:
-    """The part with the constants of FITTED that minimise the squares of log(planned / published) over `rows`.
+    """Return the part with the constants of FITTED that minimise the squares of log(planned / published) over `rows`.
 
     A constant that no row depends on stays as it is.
     """
@@ -146,7 +146,7 @@ def fit(rows: Sequence[Row], part: HardwarePart) -> HardwarePart:
 
 
 def summary() -> str:
-    """Each table's tasks in a line, as Markdown: how many rows are within the goal, and the worst."""
+    """Return a line of Markdown for each table's tasks: how many rows are within the goal, and the worst row."""
     lines: list[tuple] = []
     for table in TABLES:
         for task in ("phase 1", "phase 2", "SQuAD"):
@@ -176,7 +176,7 @@ def all_rows() -> str:
 
 
 def cross_check() -> str:
-    """Each table on the A100 left out in turn: the constants are fitted on all rows of the others, and plan it."""
+    """Plan each table on the A100 with constants that are fitted on all rows of the other tables."""
     lines = []
     part = PARTS["A100-80GB"]
     tables = [table for table in TABLES if table.part == "A100-80GB" and table is not published.TENSORFLOW]
@@ -188,7 +188,7 @@ def cross_check() -> str:
 
 
 def _spread(errors: list[float]) -> tuple[str, str]:
-    """How many are within the goal; the median and the worst."""
+    """Return how many rows are within the goal, and the median and the worst error."""
     within = sum(abs(error) <= GOAL for error in errors)
     return f"{within} of {len(errors)}", f"{statistics.median(map(abs, errors)):.0%}, {max(errors, key=abs):+.0%}"
 

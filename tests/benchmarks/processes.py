@@ -27,7 +27,7 @@ def run(words: Sequence[object], **variables: str) -> None:
 
 
 def run_module(name: str, *words: object, **variables: str) -> None:
-    """`run` of `python -m NAME WORDS`."""
+    """Run `python -m NAME WORDS` as `run` does."""
     run([sys.executable, "-m", name, *words], **variables)
 
 
@@ -44,7 +44,7 @@ class Competitor:
         self.hello = self.answer()
 
     def answer(self) -> dict[str, Any]:
-        """The next line of JSON; libraries print lines of their own.
+        """Return the next line of JSON; other lines are skipped, because libraries print lines of their own.
 
         Raises:
             RuntimeError: with the end of what it said, if it failed.
@@ -75,6 +75,6 @@ class Competitor:
 
 
 def markdown(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """A table."""
+    """Return a table in Markdown."""
     first, *others = ("| " + " | ".join(map(str, row)) + " |" for row in [head, *rows])
     return "\n".join([first, "|---" * len(head) + "|", *others])

@@ -39,7 +39,7 @@ class Table:
         return ProgramKind(self.fused, host_waits=self.waits and task == "SQuAD")
 
     def figures(self) -> dict[tuple[Task, int], float]:
-        """By task and number of devices."""
+        """Return the figures by task and number of devices."""
         found: dict[tuple[Task, int], float] = {("phase 1", n): value for n, value in self.phase1.items()}
         found |= {("phase 2", n): value for n, value in self.phase2.items()}
         return found | {("SQuAD", n): value for n, value in self.squad.items()}

@@ -61,7 +61,7 @@ def measured(what: str, times: int = 1) -> Iterator[None]:
 
 
 def measure_index(folder: Path, number: int) -> None:
-    """Queries, additions and deletions in one process without a model."""
+    """Measure queries, additions and deletions in one process without a model."""
     rng, model = np.random.default_rng(0), IndexModel("random", "random", 128, WIDTH)
     if not folder.exists():
         fill(SearchIndex.create(folder, model), number, rng)
@@ -85,7 +85,7 @@ def measure_index(folder: Path, number: int) -> None:
 
 
 def measure_server(folder: Path, model: str, number: int, seconds: float) -> None:
-    """Requests to a server with the model, among random vectors."""
+    """Measure requests to a server with the model, among random vectors."""
     if not folder.exists():
         from bert.indexing.searcher import index_model  # they load Paddle
         from bert.inference.heads import load_model
@@ -111,7 +111,7 @@ def post(server: RunningServer, path: str, **body: object) -> None:
 
 
 def run(server: RunningServer, what: str, act: Callable[[], None], clients: int, seconds: float) -> None:
-    """Let clients act for some seconds; print how often, and the CPU time of the server for each."""
+    """Let clients send requests for some seconds; print how many, and the server's CPU time for each."""
     counts, end = [0] * clients, time.perf_counter() + seconds
 
     def work(client: int) -> None:
@@ -130,7 +130,7 @@ def run(server: RunningServer, what: str, act: Callable[[], None], clients: int,
 
 
 def cpu_seconds(server: RunningServer) -> float:
-    """Of the HTTP process and the model process so far."""
+    """Return the CPU seconds of the HTTP process and the model process so far."""
     process = psutil.Process(server.process.pid)
     return sum(sum(each.cpu_times()[:2]) for each in (process, *process.children()))
 

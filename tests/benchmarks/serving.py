@@ -64,7 +64,7 @@ class Cell:
 
 
 def make_model(folder: Path, size: str) -> Path:
-    """A classifier of two classes with random weights; their values do not change the speed."""
+    """Write a classifier of two classes with random weights, whose values do not change the speed."""
     layers, hidden, heads, inner = SIZES[size]
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{number}" for number in range(_WORDS))]
     config = BertConfig(
@@ -85,13 +85,13 @@ def make_model(folder: Path, size: str) -> Path:
 
 
 def make_texts(count: int, rng: random.Random) -> list[str]:
-    """Texts of 3 to 120 words, half of them below 20: sentences and short paragraphs mixed."""
+    """Return texts of 3 to 120 words, half of them below 20: sentences and short paragraphs mixed."""
     lengths = [min(120, max(3, round(rng.lognormvariate(3.0, 0.8)))) for _ in range(count)]
     return [" ".join(f"word{rng.randrange(_WORDS)}" for _ in range(length)) for length in lengths]
 
 
 def cpu_seconds(server: RunningServer) -> float:
-    """Of the HTTP process and the model process so far."""
+    """Return the CPU seconds of the HTTP process and the model process so far."""
     process = psutil.Process(server.process.pid)
     return sum(sum(each.cpu_times()[:2]) for each in (process, *process.children()))
 
@@ -134,7 +134,7 @@ def load(server: RunningServer, clients: int, seconds: float, texts: Sequence[st
 def measure(
     model: str, modes: Sequence[str], clients: Sequence[int], seconds: float, rounds: int, threads: int
 ) -> dict:
-    """(mode, clients) -> row, after a short warm-up of every server."""
+    """Return a row for each (mode, clients), after a short warm-up of every server."""
     texts = make_texts(500, random.Random(1))
     cells = {(mode, count): Cell() for mode in modes for count in clients}
     servers: dict[str, RunningServer] = {}

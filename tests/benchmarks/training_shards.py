@@ -11,7 +11,7 @@ MAX_MEGABYTES = 8
 def make_shards(
     folder: Path, sequence_length: int, *, vocabulary_size: int = VOCABULARY_SIZE, megabytes: int = MAX_MEGABYTES
 ) -> Path:
-    """Text of this machine -> vocabulary -> shards below `folder`, each made once; returns the shards' folder."""
+    """Make a vocabulary and shards below `folder` from text of this machine, each once; return the shards' folder."""
     corpus, vocabulary, shards = folder / "corpus", folder / "vocab.txt", folder / f"shards-{sequence_length}"
     source = corpus / "train/source"
     sample = ["--output-dir", corpus, "--max-megabytes", megabytes, "--sources", "docstrings"]

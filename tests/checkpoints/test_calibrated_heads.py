@@ -34,7 +34,7 @@ def calibrated(temperature: float, fitted=FITTED) -> dict[str, np.ndarray]:
 
 
 def check(folder: Path, final, fitted) -> None:
-    """The weights to use have the final head; what resumes has the bytes of the training."""
+    """Check that the weights to use have the final head, and that a resumed training finds its own bytes."""
     verify(folder)
     found = load_file(folder / "bert.safetensors")
     assert found.keys() == {*TRAINED, *final}

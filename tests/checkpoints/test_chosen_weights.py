@@ -19,7 +19,7 @@ RUN = "bert-test/phase1"
 
 
 def write_step(folder: Path) -> None:
-    """A small model with what a pre-training keeps beside it."""
+    """Write a small model with the files that a pre-training keeps beside it."""
     save_file(foreign.parameters(), folder / "bert_paddle.safetensors", metadata={"format": "pd"})
     (folder / "bert_config.json").write_text(json.dumps(foreign.CONFIG))
     (folder / "bert_paddle_progress.json").write_text('{"step": 1}')

@@ -97,7 +97,7 @@ def test_what_is_written_verifies_and_leaves_nothing_else(tmp_path, refusals):
 
 
 def assert_falls_back(newest: Path, name: str, refusals) -> None:
-    """The damaged checkpoint is refused, in words that name the file, and the one before it is taken."""
+    """Check that the damaged checkpoint is refused, in words that name the file, and the one before it is taken."""
     with pytest.raises(CheckpointError) as error:
         verify(newest)
     before = len(refusals())
@@ -116,7 +116,7 @@ def test_truncation_is_refused_and_the_file_named(newest, refusals):
 
 
 def test_no_flipped_bit_is_read_as_data(newest):
-    """Single bits at random places of all files, the manifest included, none silent."""
+    """Flip single bits at random places of all files, the manifest included: no change goes unnoticed."""
     accepted, generator = verify(newest), random.Random(7)
     harmless, trials = 0, times(200, 2000)
     for _ in range(trials):
@@ -211,7 +211,7 @@ def test_all_missing_files_and_all_further_ones_are_named_in_order(newest):
 
 
 def test_a_card_may_be_there_be_edited_or_be_missing(newest):
-    """People edit it by hand, so it is no part of what is verified."""
+    """People edit the card by hand, so the manifest does not cover it."""
     for contents in ({**CONTENTS, "README.md": b"card"}, CONTENTS):
         directory = write_checkpoint(newest.parent, 6, files(contents))
         (directory / "README.md").write_text("by Anna")
@@ -323,7 +323,7 @@ def test_an_error_at_any_call_leaves_the_old_or_the_new_checkpoint_whole(
 @pytest.mark.long
 @pytest.mark.parametrize("step", [4, 5], ids=["same_step", "new_step"])
 def test_kill_9_at_every_boundary_leaves_a_whole_checkpoint_and_the_next_run_continues(tmp_path, refusals, step):
-    """Calls and returns of system calls in a save and its pruning to one checkpoint: a third of them, or all."""
+    """The boundaries are calls and returns of system calls in a save that prunes to one checkpoint: a third, or all."""
 
     def save_and_prune(parent: Path) -> None:
         with run_lock(parent):
@@ -348,7 +348,7 @@ def test_kill_9_at_every_boundary_leaves_a_whole_checkpoint_and_the_next_run_con
 
 
 def test_leftovers_of_a_killed_process_of_the_same_number_do_not_stop_the_next(tmp_path):
-    """In a container every run is process 1 or so."""
+    """Every run in a container may have the process number 1."""
     leftover = tmp_path / f".saving-5-{os.getpid()}"
     leftover.mkdir()
     (leftover / "half.bin").write_bytes(b"half")
@@ -454,7 +454,7 @@ def test_pruning_that_fails_half_way_leaves_no_half_step(tmp_path, monkeypatch):
 
 
 def small_disk(monkeypatch, parent: Path, capacity: int) -> None:
-    """The folder is a disk of `capacity` bytes."""
+    """Stand in for a disk of `capacity` bytes at the folder."""
 
     def usage(_):
         used = sum(path.stat().st_size for path in parent.rglob("*") if path.is_file())
@@ -465,7 +465,7 @@ def small_disk(monkeypatch, parent: Path, capacity: int) -> None:
 
 @pytest.fixture
 def four_steps(tmp_path):
-    """Checkpoints 1 to 4 of more than 1,000 bytes, 2 the best, and one set aside."""
+    """Write checkpoints 1 to 4 of more than 1,000 bytes, 2 the best, and one that is set aside."""
     for step in (1, 2, 3, 4, 9):
         write_checkpoint(tmp_path, step, files())
     checkpoint_files.set_aside_newer(tmp_path, 8)

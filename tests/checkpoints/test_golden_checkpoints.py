@@ -49,7 +49,7 @@ def overflow_in_step_1(step: int, feeds: list[dict]) -> list[dict]:
 
 
 def write(name: str, folder: Path) -> None:
-    """A checkpoint after three updates, one of them skipped, and the parameters after six."""
+    """Write a checkpoint after three updates, one of them skipped, and the parameters after six."""
     config = config_of(folder, name)
     runs.run(config, SAVED, change=overflow_in_step_1)
     target = GOLDEN / f"format{checkpoint_files.FORMAT_VERSION}" / name

@@ -36,7 +36,7 @@ def tree(root: Path) -> dict[Path, bytes]:
 
 
 class Recorder:
-    """The operations of the code under test: flushes of a file or folder, renames and removals, in order."""
+    """Records the disk operations of the code under test: flushes of a file or folder, renames, removals, in order."""
 
     def __init__(self, root: Path, monkeypatch, has_links: bool = True) -> None:
         self.root, self.operations = root, list[Operation]()
@@ -81,7 +81,7 @@ class Recorder:
 
 
 class Disk:
-    """The content that surely is on the disk, and the changes of names that may or may not be."""
+    """Holds the content that surely is on the disk, and the changes of names that may or may not be there."""
 
     def __init__(self, before: dict[Path, bytes]) -> None:
         self.content, self.pending = dict(before), list[Operation]()
@@ -99,7 +99,8 @@ class Disk:
                 self.pending.remove(change)
 
     def states(self) -> Iterator[dict[Path, bytes]]:
-        """What may be found: with the first of the pending changes, or without one of them and those that follow it."""
+        """Return the possible states: with the first of the pending changes, or without one and those that follow
+        it."""
         pending = self.pending
         for lost in range(len(pending) + 1):
             yield applied(self.content, pending[:lost])
@@ -123,7 +124,7 @@ def applied(content: dict[Path, bytes], changes: list[Operation]) -> dict[Path, 
 
 
 def renamed(content: dict[Path, bytes], change: Operation) -> dict[Path, bytes]:
-    """The files after a rename, a link or a removal. Content that was never flushed is empty."""
+    """Return the files after a rename, a link or a removal; content that was never flushed is empty."""
     kind, path, second, after = change
     inside = {name for name in content if name == path or path in name.parents}
     if kind == "remove":
@@ -137,7 +138,7 @@ def renamed(content: dict[Path, bytes], change: Operation) -> dict[Path, bytes]:
 
 
 def save(parent: Path) -> None:
-    """What a run does at a save: write, name the best, prune to one."""
+    """Save as a run does: write the checkpoint, name the best, prune to one."""
     write_checkpoint(parent, 7, writer(NEW))
     name_step(parent, checkpoint_files.BEST, 7)
     prune(parent, 1)
@@ -180,7 +181,7 @@ def test_power_lost_after_any_operation_leaves_a_whole_checkpoint(tmp_path, monk
 
 
 def test_the_order_of_a_save(tmp_path, monkeypatch):
-    """Every file, the manifest, their folder; the rename, its folder; and only then anything older is removed."""
+    """Every file, the manifest and their folder are flushed, then the rename and its folder; removals come last."""
     write_checkpoint(tmp_path, 5, writer(OLD))
     recorder = Recorder(tmp_path, monkeypatch)
     save(tmp_path)

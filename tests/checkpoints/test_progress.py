@@ -48,7 +48,7 @@ def test_every_part_of_the_state_survives_a_checkpoint():
 
 
 def test_the_state_of_version_1_is_read():
-    """The dictionary that checkpoints had before the state was typed."""
+    """Checkpoints of version 1 held a plain dictionary: the state was not typed yet."""
     carried = {
         "losses": [3.0, 2.5],
         "pending": [54, 4.0, 4.0],

@@ -36,7 +36,7 @@ def config_of(directory, **changes):
 
 
 def resuming(config, **changes):
-    """The same run, told to continue from its own output folder."""
+    """Return the same run's settings, told to continue from its own output folder."""
     return derive(config, from_checkpoint=config.run.output_dir, **changes)
 
 
@@ -45,7 +45,7 @@ def parent(config) -> Path:
 
 
 def state_of(directory: Path) -> tuple[bytes, bytes, dict]:
-    """Bytes of parameters and optimizer state, and the progress without the settings that say where it was."""
+    """Return the bytes of parameters and optimizer state, and the progress without the settings of places."""
     progress = json.loads((directory / "bert_paddle_progress.json").read_text())
     del progress["settings"], progress["carried"]["totals"]  # where it was, and how long it took
     return (
@@ -66,7 +66,7 @@ QUICK = "lamb_float16_2_passes"
     "name", [pytest.param(name, marks=[pytest.mark.long] if name != QUICK else []) for name in EXACT_CASES]
 )
 def test_three_steps_and_three_resumed_are_the_bytes_of_six(tmp_path, name):
-    """With dropout, accumulation, mixed precision, and an update skipped before the interruption."""
+    """The run has dropout, accumulation, mixed precision, and an update skipped before the interruption."""
     whole, parts = (config_of(tmp_path / kind, **EXACT_CASES[name]) for kind in ("whole", "parts"))
     runs.run(whole, 6, change=overflow_in_step_1)
     runs.run(parts, 3, change=overflow_in_step_1)
@@ -83,7 +83,7 @@ def test_three_steps_and_three_resumed_are_the_bytes_of_six(tmp_path, name):
 
 
 def test_updates_skipped_beside_a_stop_are_skipped_as_in_one_run(tmp_path):
-    """The last update before the stop, and the first after it: moments and beta powers stay as they were restored."""
+    """The last update before the stop and the first after it are skipped: moments and beta powers stay as restored."""
 
     def change(at, feeds):
         return [tiny.overflowing(feeds[0]), *feeds[1:]] if at in (2, 3) else feeds
@@ -140,7 +140,7 @@ def test_the_files_of_a_checkpoint_are_what_their_users_need(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run of two updates in float32 with a checkpoint at each."""
+    """Train two updates in float32, with a checkpoint at each."""
     config = config_of(tmp_path_factory.mktemp("trained"), num_steps_per_checkpoint=1)
     runs.run(config, 2)
     return config
@@ -184,7 +184,7 @@ def test_what_does_not_fit_is_refused_with_the_differences(trained, changes, lin
 
 @pytest.mark.long
 def test_another_kind_of_mixed_precision_is_refused(tmp_path):
-    """A constant or bfloat16 run would go on with a loss scale that was made for gradients of another kind."""
+    """A loss scale fits one kind of gradients: a run of constant scale or bfloat16 would go on with a wrong one."""
     config = config_of(tmp_path, **FLOAT16)
     runs.run(config, 1)
     with pytest.raises(CheckpointError, match="loss scale is 1024.0 there, not in use here"):
@@ -241,7 +241,7 @@ def test_a_refused_checkpoint_changes_nothing():
 
 
 class Scope:
-    """Three variables and the counters, as a program has them, without a program."""
+    """Stands in for a program's scope: three variables and the counters."""
 
     def __init__(self, number: float, loss_scale: float | None = None, counters: tuple[str, ...] = ()):
         self.scope, self.place = static.Scope(), place_of("cpu")
@@ -336,7 +336,7 @@ def test_weights_alone_may_have_any_precision(tmp_path):
 
 
 def test_a_save_has_what_other_tools_read(tmp_path):
-    """The format of the tensors, and files that others than their owner can read."""
+    """Other tools can read the tensors' format, and other users than the owner can read the files."""
     parameters, optimizer, progress = Scope(3.0).capture()
     directory = checkpoint.save(tmp_path, "bert", parameters, optimizer, progress, {"vocab.txt": b"a\n"})
     assert directory == tmp_path / "3" and (directory / "vocab.txt").read_bytes() == b"a\n"
@@ -416,7 +416,7 @@ def test_the_folder_of_the_run_of_its_steps_or_a_step_can_be_named(trained, wher
 
 
 def test_saves_of_several_runs_are_pruned_together_and_a_run_that_goes_back_sets_aside_what_it_leaves(tmp_path):
-    """Otherwise `auto` would later continue the run that was left, and pruning would take the new one's steps."""
+    """Otherwise `auto` would later continue the abandoned run, and pruning would remove the new run's steps."""
     config = config_of(tmp_path, num_steps_per_checkpoint=1, keep_checkpoints=2)
     runs.run(config, 3)
     assert checkpoint_files.list_steps(parent(config)) == [2, 3]

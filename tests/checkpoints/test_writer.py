@@ -11,7 +11,7 @@ from tests.support.waiting import wait_until
 
 
 class Disk:
-    """Writes take until `release`; what they wrote is in `written`."""
+    """Stands in for a disk: writes block until `release`; finished writes are in `written`."""
 
     def __init__(self) -> None:
         self.written: list[int] = []
@@ -40,7 +40,7 @@ def test_the_caller_waits_for_the_copy_and_not_for_the_disk():
 
 
 def test_one_save_is_in_flight_and_the_next_waits_for_it():
-    """By a clock that the write of step 3 moves by 5 s, the copy by 2 s and the write of step 4 by 1 s."""
+    """The clock is a stand-in: the write of step 3 moves it by 5 s, the copy by 2 s and the write of step 4 by 1 s."""
     disk, now, copies = Disk(), [0.0], []
 
     def clock() -> float:

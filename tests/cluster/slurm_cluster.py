@@ -63,18 +63,18 @@ class SlurmCluster:
         self.stop()
 
     def run(self, command: Sequence[str], **options) -> subprocess.CompletedProcess:
-        """The command as a user of the cluster would run it; `options` are those of subprocess.run."""
+        """Run the command as a user of the cluster would; `options` are passed to subprocess.run."""
         return subprocess.run(command, env={**self.environment, **options.pop("env", {})}, **options)
 
     def output(self, *command: str) -> str:
-        """Standard output of a command that must succeed."""
+        """Return the standard output of a command that must succeed."""
         done = self.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)} ended with exit code {done.returncode}: {done.stderr}")
         return done.stdout.strip()
 
     def stop(self) -> None:
-        """Cancel what runs and end the daemons; slurmctld is the last but munged, so that steps can report."""
+        """Cancel the jobs and end the daemons: slurmctld second to last, so that steps can report, and munged last."""
         if (self.folder / "slurm.conf").exists() and len(self._daemons) == NUM_NODES + 2:
             self.run(["scancel", "--full", "--user", "root"], capture_output=True)
             self._wait_until(
@@ -91,7 +91,7 @@ class SlurmCluster:
         self._daemons = []
 
     def logs(self) -> str:
-        """The daemons' last words, for the message of a failed test."""
+        """Return the ends of the daemons' logs, for the message of a failed test."""
         return "\n".join(
             f"== {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in sorted(self.folder.glob("*.log"))
         )
@@ -153,7 +153,8 @@ class SlurmCluster:
             time.sleep(0.2)
 
     def _configuration(self, munge_socket: Path) -> str:
-        """Nodes are processes of one host with ports of their own; requeued jobs start again after seconds."""
+        """Configure nodes as processes of one host, each with its own ports; requeued jobs start again after
+        seconds."""
         host, folder = socket.gethostname().split(".")[0], self.folder
         controller_port, *node_ports = free_ports(NUM_NODES + 1)
         lines = [

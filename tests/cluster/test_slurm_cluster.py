@@ -57,7 +57,7 @@ class Job:
         return re.search(rf"\b{name}=(\S+)", self.cluster.output("scontrol", "show", "job", self.id))[1]
 
     def wait(self, seconds: float, states=("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")) -> str:
-        """The state it ended in."""
+        """Wait for the job's end and return the state in which it ended."""
         deadline = time.monotonic() + seconds
         while self.fact("JobState") not in states:
             assert time.monotonic() < deadline, f"{self.fact('JobState')} after {seconds} s\n{self.log()}"
@@ -174,7 +174,7 @@ def test_preprocessing_on_slurms_nodes_writes_the_same_bytes_as_here(cluster, tm
 
 @pytest.mark.parametrize("flags", [[], ["--gpus-per-node=2"]])
 def test_the_steps_have_the_gpus_that_slurm_manages(tmp_path, flags):
-    """--exclusive gives them to the job; its steps have to ask."""
+    """--exclusive gives the GPUs to the job; its steps have to ask for them."""
     python = tmp_path / "python"
     python.write_text('#!/bin/bash\necho "$3: GPUs ${CUDA_VISIBLE_DEVICES:-none}"\n')
     python.chmod(0o755)

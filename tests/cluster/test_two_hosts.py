@@ -34,7 +34,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def script(folder: Path, name: str, *more: str) -> list[str]:
-    """run_pretraining.sh for phase 1 of the tiny training, on the CPU."""
+    """Return the command of run_pretraining.sh for phase 1 of the tiny training, on the CPU."""
     return [
         *shlex.split(
             f"bash {workplace.REPOSITORY / 'scripts/run_pretraining.sh'} --config large --phase1 --device cpu "
@@ -61,7 +61,7 @@ def start(command: list[str], folder: Path, log: str, **environment: str) -> sub
 
 
 def finish(processes: list[subprocess.Popen], logs: list[Path], seconds: float = 300) -> list[int]:
-    """Exit codes; whatever still runs after `seconds` is ended, by its own group."""
+    """Return exit codes; a process that still runs after `seconds` is ended with its own group."""
     deadline = time.monotonic() + seconds
     try:
         return [process.wait(max(1.0, deadline - time.monotonic())) for process in processes]
@@ -76,7 +76,7 @@ def finish(processes: list[subprocess.Popen], logs: list[Path], seconds: float =
 
 @pytest.fixture(scope="module")
 def on_one_host(folder) -> dict[str, str]:
-    """sha256 of the weights that two ranks on one host reach."""
+    """Return the sha256 of the weights that two ranks on one host reach."""
     process = start(script(folder, "one_host", "--num-processes", "2"), folder, "one_host.log")
     assert finish([process], [folder / "one_host.log"]) == [0], (folder / "one_host.log").read_text()
     return workplace.weights_sha256(folder / "one_host", 1)
@@ -98,7 +98,7 @@ def test_the_script_trains_across_two_hosts_as_on_one(folder, on_one_host):
 
 
 def test_a_lost_host_ends_the_other_and_the_same_command_continues(folder, on_one_host):
-    """As a node that loses its power: its processes end at once, without closing their connections."""
+    """One node ends as by a loss of power: its processes end at once, without closing their connections."""
     with two_hosts() as hosts:
         logs = [folder / f"lost{rank}.log" for rank in range(2)]
         nodes = ["--num-nodes", "2", "--num-processes", "1", "--master", f"{hosts[0].address}:6072"]
@@ -132,7 +132,7 @@ def pids_of(host: Host) -> list[int]:
 
 @contextlib.contextmanager
 def troubled(trouble: str, hosts: tuple[Host, Host]) -> Iterator[None]:
-    """The network loses all packets, or the second node stands still, for some seconds."""
+    """Make the network lose all packets, or the second node stand still, for some seconds."""
     if "packets" in trouble:  # they are sent to a card that is not there
         wrong = ["lladdr", "02:00:00:00:00:99", "nud", "permanent", "dev"]
         for host, other in (hosts, hosts[::-1]):

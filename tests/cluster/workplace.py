@@ -29,7 +29,7 @@ MODEL = {
 
 
 def make(folder: Path) -> dict[str, str]:
-    """Write what a training needs below `folder`; the variables of run.sub that say so."""
+    """Write the files of a training below `folder`; return the variables that name them for run.sub."""
     folder.mkdir(parents=True, exist_ok=True)
     corpora.write_vocabulary(folder / "vocab.txt")
     (folder / "bert_config.json").write_text(json.dumps(MODEL))
@@ -58,7 +58,7 @@ def make(folder: Path) -> dict[str, str]:
 
 
 def flags(folder: Path, *phases: int) -> list[str]:
-    """What run.sub has no variable for."""
+    """Return the flags for which run.sub has no variable."""
     lengths = [word for phase in phases for word in (f"--phase{phase}-max-seq-length", str(LENGTHS[phase]))]
     return [
         *shlex.split(f"--config-file {folder / 'bert_config.json'} --bert-model bert-tiny"),
@@ -70,7 +70,7 @@ def flags(folder: Path, *phases: int) -> list[str]:
 
 
 def weights_sha256(output_dir: Path, phase: int) -> dict[str, str]:
-    """sha256 of every safetensors file of the phase's checkpoints, by STEP/NAME."""
+    """Return the sha256 of every safetensors file of the phase's checkpoints, by STEP/NAME."""
     folder = output_dir / "bert-tiny" / f"phase{phase}"
     files = sorted(folder.glob("[0-9]*/*.safetensors"))
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
@@ -87,7 +87,7 @@ class Host:
 
 
 def why_not() -> str | None:
-    """What this machine lacks; None if nothing."""
+    """Return what this machine lacks; None if nothing."""
     if shutil.which("ip") is None:
         return "ip not found: apt-get install iproute2"
     if os.geteuid() != 0:
@@ -102,7 +102,7 @@ def why_not() -> str | None:
 
 @contextmanager
 def two_hosts() -> Iterator[tuple[Host, Host]]:
-    """Hosts 10.231.0.1 and 10.231.0.2, of names that no other run uses."""
+    """Make hosts 10.231.0.1 and 10.231.0.2, under names that no other run uses."""
     ends = [f"bv{os.getpid()}-{number}" for number in (1, 2)]  # at most 15 characters
     hosts = [Host(f"bert-{os.getpid()}-{number}", f"10.231.0.{number}", ends[number - 1]) for number in (1, 2)]
     try:

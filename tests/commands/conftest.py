@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture
 def weights(tmp_path):
-    """A folder as Hugging Face leaves it, but for the weights themselves."""
+    """Write a folder as Hugging Face does, without the weights themselves."""
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text(

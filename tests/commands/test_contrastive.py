@@ -16,7 +16,7 @@ from tests.support.commands import refused
 
 
 def write_lines(path, number: int = 40) -> None:
-    """Lines whose class is which half of the vocabulary their words are of."""
+    """Write lines whose class is the half of the vocabulary from which their words come."""
     rng, rows = np.random.RandomState(1), ["words,kind"]
     for line in range(number):
         half = WORDS[: len(WORDS) // 2] if line % 2 else WORDS[len(WORDS) // 2 :]

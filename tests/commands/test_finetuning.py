@@ -127,7 +127,7 @@ def test_hours_are_refused_with_a_schedule_that_needs_the_updates(words):
 
 
 def test_texts_that_are_not_english_are_not_classified_with_an_english_model(tmp_path):
-    """German, written for this test, without a model named; the same texts with one named; and English texts."""
+    """The cases: German without a model named, German with one, and English. The texts were written for this test."""
     german = "Der Server ist nicht erreichbar, und wir haben es mit dem Router für das Büro auf die alte Art versucht."
     english = "The server is not reachable, and we have tried it with the router of the office in the old way."
     for name, text in (("de", german), ("en", english)):
@@ -146,7 +146,7 @@ def test_texts_that_are_not_english_are_not_classified_with_an_english_model(tmp
 
 
 def test_a_missing_file_is_named_beside_a_model_that_is_not_here(tmp_path):
-    """Only the model was named, and the file when that was mended."""
+    """An earlier version named only the model, and the file after the model was there."""
     file, model = tmp_path / "none.tsv", tmp_path / "model"
     with pytest.raises(ValueError) as refusal:
         classify.planned(["--train", str(file), "--model", str(model), "--dry-run"])
@@ -155,7 +155,7 @@ def test_a_missing_file_is_named_beside_a_model_that_is_not_here(tmp_path):
 
 
 def test_a_command_says_what_it_reads_and_asks_about_columns_after_the_first_rows(tmp_path, capfd):
-    """It read 5,000 rows once for each of them, silently: two minutes before this question."""
+    """An earlier version read 5,000 rows once for each column, silently, for two minutes before this question."""
     rows = [
         f"{number},subject {number},a text of some words {number},{'ab'[number % 2]},{'xyz'[number % 3]}"
         for number in range(12_000)

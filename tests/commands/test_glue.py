@@ -28,7 +28,7 @@ def plan(words, name="glue"):
 
 
 def test_a_start_checks_the_files_once(weights, tmp_path, monkeypatch):
-    """A dry run on another machine refuses those that were named, and leaves the others."""
+    """A dry run on another machine checks the files that the user named, and leaves the others."""
     (tmp_path / "notes.csv").write_text("text,label\nfine,a\nbad,b\n" * 20)
     words = ["--train", str(tmp_path / "notes.csv"), "--model", str(weights), "--device", "cpu", "--output-dir", "out"]
     job, checked = planned_of(LAUNCHERS["classify"], words).job, []

@@ -77,7 +77,7 @@ def test_a_mining_writes_negatives_and_candidates_once(weights, tmp_path, capfd)
 
 
 def test_a_stopped_mining_leaves_nothing_that_a_reranker_would_read(tmp_path):
-    """What was mined with earlier weights goes before the mining begins."""
+    """Results that were mined with earlier weights are removed before the mining begins."""
     step = MineNegatives(config=config_of(tmp_path), folder=tmp_path / "mined")
     step.folder.mkdir()
     for name in ("negatives.jsonl", "candidates.jsonl", "mined.json"):

@@ -44,7 +44,7 @@ REFUSED = {
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """The current folder: text, a vocabulary, and a run of four updates in `before`."""
+    """Make the current folder: text, a vocabulary, and a run of four updates in `before`."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").mkdir()
     for number in range(40):
@@ -58,7 +58,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def files_of(folder: Path) -> dict[str, int | None]:
-    """Everything in a folder; of files the time of their change."""
+    """Return everything in a folder; files with the time of their change."""
     return {str(path): path.stat().st_mtime_ns if path.is_file() else None for path in folder.rglob("*")}
 
 
@@ -107,7 +107,7 @@ def test_a_dry_run_of_several_seeds_of_text_names_the_hours_of_all(folder):
 
 
 def test_a_dry_run_says_what_this_machine_lacks(folder, monkeypatch):
-    """And is no error: the training may be meant for another one."""
+    """What this machine lacks is no error: the training may be meant for another machine."""
     monkeypatch.delenv("BERT_PREP_WORKING_DIR", raising=False)
     code, shown, _ = start("--config large --report-to wandb --dry-run")
     lacking = " ".join(shown.split()).split("not on this machine: ")[1:]
@@ -125,7 +125,7 @@ def test_a_refused_start_leaves_no_file(folder, mistake):
 
 @pytest.mark.parametrize("mistake", [name for name in REFUSED if name != "a tracker that is not installed"])
 def test_a_dry_run_refuses_what_a_start_refuses(folder, mistake):
-    """Of one phase a tracker is no mistake: the other machine may have it."""
+    """A dry run of one phase accepts a missing tracker: the other machine may have it."""
     line, message = REFUSED[mistake]
     with nothing_written(folder):
         code, _, errors = start(f"{line} --dry-run")
@@ -133,7 +133,7 @@ def test_a_dry_run_refuses_what_a_start_refuses(folder, mistake):
 
 
 def test_fewer_epochs_than_were_made_are_refused_before_anything(folder, monkeypatch):
-    """The updates of the epochs are known where the shards are."""
+    """The updates of an epoch are known if the shards are there."""
     monkeypatch.setattr(
         "bert.pretraining.config.PretrainingConfig.with_known_steps",
         lambda config, world_size: config.model_copy(update={"run": config.run.model_copy(update={"max_steps": 3})}),
@@ -177,7 +177,7 @@ def test_a_start_while_another_runs_is_refused(folder, monkeypatch):
 
 
 def test_a_folder_that_is_read_only_is_refused(folder, monkeypatch):
-    """The tests may run as root, to whom the system allows everything: its answer is replaced."""
+    """The tests may run as root, whom the system denies nothing: its answer is replaced."""
     (folder / "out").mkdir(mode=0o555)
     allows = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "out" and allows(path, mode))
@@ -187,7 +187,7 @@ def test_a_folder_that_is_read_only_is_refused(folder, monkeypatch):
 
 
 def test_one_record_is_left_by_a_start(folder, monkeypatch):
-    """What is written is written by steps: here the data, whose command fails."""
+    """Only steps write files; here the step of the data writes, and its command fails."""
     runner = StandInRunner(lambda words: 3)
     monkeypatch.setattr(execution, "Runner", lambda: runner)
     code, _, errors = start("--hours 0.1 --output-dir out")

@@ -17,7 +17,7 @@ from tests.support.launching import LAUNCHERS
 
 
 def flat(plan) -> dict:
-    """All settings of a plan by name, those of the phases as `1.batch_size`."""
+    """Return all settings of a plan by name; settings of a phase as `1.batch_size`."""
     values = {name: value for _, section in plan.launch for name, value in section}
     for config in plan.phases:
         values |= {f"{config.run.phase}.{name}": value for _, section in config for name, value in section}

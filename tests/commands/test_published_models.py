@@ -41,7 +41,7 @@ def run(script: str, *words: object, code: int = 0) -> str:
 
 
 def downloads(served: dict[str, Served]) -> list[str | None]:
-    """The ranges of the weights that were asked for."""
+    """Return the byte ranges of the weights that were requested."""
     return [request.get("Range") for request in weights(served).requests]
 
 

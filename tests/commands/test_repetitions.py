@@ -19,7 +19,7 @@ from tests.support.commands import refused
 
 
 class Trainings:
-    """In place of a start of ranks: a training scores more with a larger rate and seed, and leaves a checkpoint."""
+    """Stands in for a start of ranks: a training scores more with a larger rate and seed, and leaves a checkpoint."""
 
     def __init__(self, codes):
         self.codes, self.runs = codes, []
@@ -173,7 +173,7 @@ def test_each_seed_of_own_text_makes_its_own_plan_in_its_part_of_the_hours(tmp_p
 
 
 def test_a_dry_run_of_presets_divides_the_hours_as_a_start_does(tmp_path, monkeypatch):
-    """By the arithmetic of the phases, of which the second one has more."""
+    """The arithmetic of the phases divides the hours: the second phase has more arithmetic."""
     monkeypatch.chdir(tmp_path)
     plan = load_task("bert.commands.pretrain:planned")
     words = ["--config", "base", "--hours", "2", "--seeds", "2", "--output-dir", "out", "--dry-run"]

@@ -57,7 +57,7 @@ def test_the_variables_users_know_reach_the_settings():
 
 
 def test_more_nodes_keep_the_recipes_global_batch():
-    """Accumulation that was given for eight GPUs would make it four times as large on four nodes."""
+    """With the accumulation of eight GPUs, the global batch would be four times as large on four nodes."""
     four = {"SLURM_JOB_NUM_NODES": "4", "SLURM_NODEID": "0", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1"}
     for variables in ({}, {"TRAIN_BATCH_SIZE": "128"}, {"GRADIENT_ACCUMULATION_STEPS": "none"}):
         first = plan(**four, **variables).phases[0]
@@ -327,7 +327,7 @@ def test_other_options_of_sbatch_are_refused(words, rule):
 
 
 def login_node(capsys, words: str, **variables: str) -> str:
-    """What `run.sub WORDS` prints outside of a job, without line breaks."""
+    """Return the output of `run.sub WORDS` outside of a job, without line breaks."""
     options, flags = slurm_plan.read_sbatch_options(words.split())
     variables |= slurm_plan.variables_of(options)
     slurm_plan.show(slurm.command_line(flags, variables), options)
@@ -362,7 +362,7 @@ def test_a_login_node_refuses_what_the_job_would_refuse(capsys):
 
 @pytest.mark.long
 def test_run_sub_prints_the_plan_in_a_job_and_outside_of_one(tmp_path, text):
-    """With stand-ins for srun, which runs the command here, and for scontrol."""
+    """srun and scontrol are stand-ins; srun's runs the command here."""
     for name, body in {
         "srun": 'while [[ "$1" == --* ]]; do shift; done; exec "$@"',
         "scontrol": f'echo "   NodeAddr=127.0.0.1"; echo "   Command={REPOSITORY}/run.sub"',

@@ -15,7 +15,7 @@ from tests.support.launching import LAUNCHERS
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
-    """A folder with bert_paddle.pdparams of the tiny model, one of fused matrices, and the tensors by our names."""
+    """Return a folder with bert_paddle.pdparams of the tiny model, the same with fused matrices, and our tensors."""
     tmp_path = tmp_path_factory.mktemp("nvidia")
     ours = runs.run(tiny.pretraining_config(tmp_path), 1, train=False).parameters
     with mock.patch.multiple(
@@ -98,14 +98,14 @@ def test_another_number_than_the_folders_is_refused(ours):
 
 
 def test_a_run_of_another_model_in_the_output_folder_is_not_overlooked(ours):
-    """As of a run that was begun when the model's default was another."""
+    """The run was begun when the model's default was another one."""
     changes = dict(bert_model="bert-large-uncased", from_checkpoint=ours.run.output_dir, last_step_of_checkpoint="auto")
     with pytest.raises(CheckpointError, match="no checkpoint of bert_model=bert-large-uncased, but of bert-test; pass"):
         runs.run(derive(ours, **changes), 5)
 
 
 def test_data_of_the_phase_in_the_output_folder_is_no_other_model(tmp_path):
-    """As the quickstart has it: OUTPUT_DIR/data/phase1 holds shards."""
+    """The quickstart has such data: OUTPUT_DIR/data/phase1 holds shards."""
     config = tiny.pretraining_config(tmp_path, max_steps=8)
     (config.run.output_dir / "data/phase1/train").mkdir(parents=True)
     fresh = derive(config, from_checkpoint=config.run.output_dir, last_step_of_checkpoint="auto")

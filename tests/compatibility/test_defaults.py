@@ -105,14 +105,14 @@ def settings(script, *words: str) -> dict:
 
 
 def shown(value) -> str:
-    """A value as the document has it."""
+    """Return a value as the document shows it."""
     if isinstance(value, (bool, type(None))):
         return {True: "on", False: "off", None: "none"}[value]
     return str(int(value)) if isinstance(value, float) and value == int(value) else str(value)
 
 
 def differences(script) -> dict[str, tuple[str, str]]:
-    """(theirs, ours) by flag."""
+    """Return (theirs, ours) by flag."""
     ours = settings(script) | {"config_file": None, "show_config": False}  # flags that are no settings
     pairs = {
         flag: (shown(value), shown(ours[ALIASES.get(flag, flag.replace("-", "_"))]))

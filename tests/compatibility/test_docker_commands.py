@@ -9,7 +9,7 @@ from tests.test_docker import bash
 
 
 def echoed(script, *arguments, cwd, **environment):
-    """The words of each line; launch.sh makes the folders that it mounts, so only in a folder of the test."""
+    """Return the words of each line; launch.sh makes the folders that it mounts, so it runs in a folder of the test."""
     done = bash(script, *arguments, cwd=cwd, BERT_DOCKER="echo", BERT_GPUS="", **environment)
     assert done.returncode == 0, done.stderr
     return [shlex.split(line) for line in done.stdout.splitlines()]

@@ -52,7 +52,7 @@ SQUAD_LINES = {  # of run_squad.sh, with the precision and the mode of the case
 
 
 def differences(config, expected):
-    """`NAME: VALUE, not EXPECTED` of each setting that is not as expected."""
+    """Return `NAME: VALUE, not EXPECTED` for each setting that is not as expected."""
     values = {name: value for _, section in config for name, value in dict(section).items()}
     return [f"{name}: {values[name]}, not {value}" for name, value in expected.items() if values[name] != value]
 

@@ -32,7 +32,7 @@ REMOVED = {"best_by"}  # settings that the version had and this one has not
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """The current folder, in which the runs were; what is large is a stand-in."""
+    """Make the current folder, in which the runs were; large files are stand-ins."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(GOLDEN / "own_text", tmp_path / "own")
     for name in ("own_text.json", "data/prepared.json"):
@@ -85,7 +85,7 @@ def test_own_text_continues_with_its_plan_its_data_and_its_time(folder, monkeypa
 
 
 def test_own_text_whose_data_were_being_made_continues_with_those_that_are_there(folder):
-    """The commands are, word by word, those that the version recorded."""
+    """The commands are, word by word, as that version recorded them."""
     request = read_text_request(line_of(*LINE.split()))
     record = read_record(JobRecord.of(folder / "own"), folder / "own")
     config = start.training_config(request, record)

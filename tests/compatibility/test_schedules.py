@@ -10,17 +10,17 @@ from bert.training.resumed_schedule import schedule_of
 
 
 def paddle(update, peak, warmup, total):
-    """PolynomialDecay of power 1 over what is left, behind LinearWarmup."""
+    """Compute PolynomialDecay of power 1 over the updates that are left, after LinearWarmup."""
     return peak * update / warmup if update <= warmup else peak * (1 - (update - warmup) / (total - warmup))
 
 
 def pytorch(update, peak, warmup, total):
-    """PolyWarmUpScheduler of degree 0.5."""
+    """Compute PolyWarmUpScheduler of degree 0.5."""
     return peak * update / warmup if update <= warmup else peak * (1 - update / total) ** 0.5
 
 
 def tensorflow(update, peak, warmup, total):
-    """tf.train.polynomial_decay of power 0.5 over all updates, behind a linear warm-up."""
+    """Compute tf.train.polynomial_decay of power 0.5 over all updates, after a linear warm-up."""
     return peak * update / warmup if update <= warmup else peak * ((total - update) / total) ** 0.5
 
 

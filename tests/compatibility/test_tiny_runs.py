@@ -17,7 +17,7 @@ TRAINED = {"e2e_train_time", "training_sequences_per_second"}
 
 
 def typed(line: str, folder: Path) -> str:
-    """The output of a script with its words, in a shell without GPUs whose data is below `folder`."""
+    """Return the output of a script with its words, in a shell without GPUs whose data is below `folder`."""
     variables = {
         "BERT_PYTHON": sys.executable,
         "BERT_PREP_WORKING_DIR": str(folder / "data"),
@@ -42,7 +42,7 @@ def lines_of(report: Path) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory) -> Path:
-    """The folder of both phases, trained by 29 words; the shards are made on demand, as there."""
+    """Return the folder of both phases, trained by 29 words; the shards are made on demand, as in NVIDIA's README."""
     folder = tmp_path_factory.mktemp("theirs")
     (folder / "code").mkdir()
     (folder / "code/run_pretraining.py").symlink_to(REPOSITORY / "run_pretraining.py")

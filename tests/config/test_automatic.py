@@ -11,7 +11,7 @@ AUTOMATIC = ("device", "enable_cpu_affinity", "fuse_linear", "fuse_dropout_add",
 
 
 def resolved(device: DeviceFeatures, **settings) -> tuple[str, ...]:
-    """The automatic settings, in the order of AUTOMATIC, of a run on this device."""
+    """Return the automatic settings, in the order of AUTOMATIC, of a run on this device."""
     config = resolve_auto(tiny_config(**settings), device)
     values = {**config.hardware.model_dump(), **config.precision.model_dump()}
     return tuple(values[name] for name in AUTOMATIC)

@@ -8,7 +8,7 @@ from bert.config.batch_settings import BatchSchedule, PretrainingBatchSettings
 
 
 def sizes_of_updates(full: int, smallest: int, updates: int) -> list[int]:
-    """Each size below the full one for some updates, then a few full updates."""
+    """List the batch size of every update: each size below the full one for some updates, then a few full updates."""
     return [size for size in range(smallest, full, smallest) for _ in range(updates)] + [full] * 4
 
 
@@ -42,7 +42,7 @@ def warming(sequences: int, smallest: int = 8, **changes) -> PretrainingBatchSet
 
 @pytest.mark.parametrize(("sequences", "updates"), [(80, 1), (119, 1), (121, 2), (230, 3), (240, 3), (41, 1)])
 def test_the_updates_at_each_size_are_the_nearest_to_the_sequences_of_the_warmup(sequences, updates):
-    """One update at each of 8, 16, 24 and 32 sequences has 80."""
+    """One update at each of 8, 16, 24 and 32 sequences reads 80 sequences."""
     settings = warming(sequences)
     assert settings.warms_up() and not PretrainingBatchSettings().warms_up()
     assert settings.schedule(world_size=2) == BatchSchedule(40, 8, updates)

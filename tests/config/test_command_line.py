@@ -41,7 +41,7 @@ COMPANIONS = {
 
 
 def sample(name):
-    """A value of a field that differs from the recipe's."""
+    """Return a value of a field that differs from the recipe's."""
     section, field = FLAT[name]
     value = getattr(getattr(RECIPE, section), name)
     if name in LIMITED:

@@ -106,7 +106,8 @@ def test_the_dynamic_loss_scale_of_o2_starts_at_two_to_the_15_at_most(pure, dyna
 
 
 def test_an_optimizer_is_by_default_that_of_the_paper():
-    """Devlin et al. (2019), A.2, and You et al. (2020): moments, decay and clipping; biases are not adapted."""
+    """Moments, decay and clipping are as in Devlin et al. (2019), A.2, and You et al. (2020); biases are not
+    adapted."""
     settings = OptimizerSettings()
     assert (settings.optimizer, settings.beta1, settings.beta2, settings.epsilon) == ("Lamb", 0.9, 0.999, 1e-6)
     assert (settings.weight_decay, settings.max_grad_norm, settings.always_adapt) == (0.01, 1.0, False)

@@ -22,7 +22,7 @@ BY_NAME = ("flat_fields", "model_fields")
 
 
 def rooms() -> dict[str, set[str]]:
-    """The name of each setting -> the rooms that own one of this name."""
+    """Map the name of each setting to the rooms that own a setting of this name."""
     owners: dict[str, set[str]] = {}
     for settings in CLASSES:
         for name, (_, field) in flat_fields(settings).items():
@@ -31,7 +31,7 @@ def rooms() -> dict[str, set[str]]:
 
 
 def looked_up(tree: ast.Module) -> list[tuple[int, str]]:
-    """(line, name) of look-ups by a name that is written out: `getattr(x, "name")`, `x.model_fields["name"]`."""
+    """Yield (line, name) of look-ups by a literal name: `getattr(x, "name")`, `x.model_fields["name"]`."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LOOKS:
@@ -45,7 +45,7 @@ def looked_up(tree: ast.Module) -> list[tuple[int, str]]:
 
 
 def strangers(module: str, source: str, owners: dict[str, set[str]]) -> list[str]:
-    """The look-ups in a module of settings that only rooms below its own in ORDER have."""
+    """Return the look-ups, in a module of settings, of names that only rooms below its own in ORDER own."""
     place = ORDER.index(package(module))
     below = {name for name, of in owners.items() if all(ORDER.index(room) > place for room in of)}
     return [f"{module}:{line} {name}" for line, name in looked_up(ast.parse(source)) if name in below]

@@ -43,7 +43,7 @@ def test_a_setting_drops_what_contradicts_it_in_the_layers_below(layers, expecte
 
 
 def test_a_file_may_be_the_parent_of_others_up_to_seven_deep(tmp_path):
-    """The flags are a layer too."""
+    """The flags count as a layer."""
     (tmp_path / "0.yaml").write_text("config: quickstart_phase1\nseed: 7\nmax-steps: 30\n")
     for number in range(1, 7):
         parent = tmp_path / f"{number - 1}.yaml"
@@ -267,7 +267,7 @@ def test_a_recipe_may_hold_some_settings_and_name_another():
 
 
 def test_a_closed_pipe_before_a_run_is_no_success(monkeypatch):
-    """A run writes to several places, and has not begun."""
+    """The pipe closes before the run begins, so the exit code is 2."""
     monkeypatch.setattr("bert.command_errors.discard_output", lambda: None)
     with pytest.raises(SystemExit) as ended, usage_errors():
         raise BrokenPipeError

@@ -266,7 +266,7 @@ READERS = [
 
 
 def test_every_setting_is_read_somewhere():
-    """A flag that nothing reads is a lie: delete it, or read it."""
+    """A flag that nothing reads misleads users: delete it, or read it."""
     source = "\n".join(path.read_text(encoding="utf-8") for path in READERS)
     read = set(re.findall(r"\.([a-z]\w*)\b", source))
     read |= {name for names in re.findall(r"include=\{([^}]*)\}", source) for name in re.findall(r'"(\w+)"', names)}

@@ -134,7 +134,7 @@ def test_the_python_entry_points_name_it_too(capsys, tmp_path):
 
 
 def test_recipes_give_nothing_for_nothing():
-    """The settings of a recipe are read by it, or another recipe of its family would not have them."""
+    """No recipe has a setting without effect, except eval_freq and eval_samples."""
     for name, recipe in ENTRY.recipes.items():
         values = {field: value for _, part in recipe() for field, value in part}
         typed = [field for field in values if field not in ("eval_freq", "eval_samples")]
@@ -142,7 +142,7 @@ def test_recipes_give_nothing_for_nothing():
 
 
 def test_what_a_field_needs_exists():
-    """A rule that names no setting would hold always, in silence."""
+    """A rule that names no existing setting would always hold, silently."""
     fields = [flat_fields(entry.config_class) for entry in ENTRIES]
     fields.append(flat_fields(PretrainingLaunch))
     known = {name for names in fields for name in names}
