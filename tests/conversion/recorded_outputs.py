@@ -24,7 +24,7 @@ LOADED = ("model_state.pdparams", "model.safetensors", "config.json", "vocab.txt
 
 
 def write_models(checkpoints: dict[str, Path], library: str, folder: Path) -> dict[str, Path]:
-    """Our checkpoints of each task in the library's format, below a folder."""
+    """Write our checkpoints of each task in the library's format, below a folder."""
     for task, source in checkpoints.items():
         words = ["--from", str(source), "--to", str(folder / task), "--to-format", FORMATS[library]]
         request = settings_from(ConvertRequest, parser_of(ConvertRequest, None), words)
@@ -33,7 +33,7 @@ def write_models(checkpoints: dict[str, Path], library: str, folder: Path) -> di
 
 
 def checksums(models: dict[str, Path]) -> dict[str, str]:
-    """TASK/FILE -> sha256 of what a library loads; of a pickle, whose bytes differ from run to run, of its arrays."""
+    """Map TASK/FILE to the sha256 of the file that a library loads; of a pickle, whose bytes vary, of its arrays."""
     files = [(task, folder / name) for task, folder in models.items() for name in LOADED if (folder / name).exists()]
     return {f"{task}/{path.name}": hashlib.sha256(_content(path)).hexdigest() for task, path in files}
 
@@ -46,7 +46,7 @@ def _content(path: Path) -> bytes:
 
 
 def ask(python: str | Path, library: str, models: dict[str, Path], feed: dict[str, np.ndarray], folder: Path):
-    """TASK/OUTPUT -> what the library computes in a process of its own; the process that failed if it could not."""
+    """Map TASK/OUTPUT to the output that the library computes in a process of its own, or to the failed process."""
     np.savez(folder / "feed.npz", **feed)
     named = {str(path): task for task, path in models.items()}
     job = {"feed": str(folder / "feed.npz"), "models": named, "out": str(folder / "out.npz")}

@@ -31,7 +31,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def asked(monkeypatch) -> list[ModelName]:
-    """The models that would be fetched."""
+    """Return the models that would be fetched."""
     models: list[ModelName] = []
     monkeypatch.setattr(model_cache, "fetch_model", lambda model, **options: models.append(model) or Path(model.name))
     return models
@@ -132,7 +132,7 @@ def test_conversions_keep_the_use(tmp_path, to_format):
 @pytest.mark.parametrize("words", ["word", "Word"])
 @pytest.mark.parametrize("stated", ["tokenizer_config.json", None])
 def test_fine_tuning_and_conversion_infer_one_case(tmp_path, words, stated):
-    """What a file states wins over the vocabulary, in both ways of opening a model."""
+    """The case that a file states wins over the vocabulary, in both ways of opening a model."""
     source = native(tmp_path / "m", TASKS["encoder"])
     (source / "manifest.json").unlink()
     (source / "vocab.txt").write_text((source / "vocab.txt").read_text().replace("word", words))

@@ -27,7 +27,7 @@ def described(folder: Path, **changes) -> Path:
 
 
 def assert_is_the_model(found: dict[str, np.ndarray], expected: dict[str, np.ndarray] = EXPECTED, **tolerance) -> None:
-    """The expected tensors, padded by three rows."""
+    """Check for the expected tensors, padded by three rows."""
     assert found.keys() == expected.keys()
     for name, array in expected.items():
         have = found[name]
@@ -185,7 +185,8 @@ def test_older_paddlenlp_description_with_nested_sizes(tmp_path):
 
 
 def nvidia_names(ours: dict[str, np.ndarray], fuse: str | None = None) -> dict[str, np.ndarray]:
-    """Generated names in the order in which NVIDIA's network creates its layers (its static.save has no others)."""
+    """Return generated names in the order in which NVIDIA's network creates its layers: its static.save has no
+    others."""
     theirs, counts = {}, {"linear": 0, "layer_norm": 0, "embedding": 0}
 
     def add(kind: str, weight: np.ndarray, bias: np.ndarray | None = None) -> None:

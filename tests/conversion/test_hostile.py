@@ -31,7 +31,7 @@ GOLDEN = REPOSITORY / "tests" / "golden" / "foreign"
 
 
 class Calls:
-    """Pickles to a call of `function(*arguments)`."""
+    """Becomes, when pickled, a call of `function(*arguments)`."""
 
     def __init__(self, function, *arguments):
         self.call = (function, arguments)
@@ -41,7 +41,7 @@ class Calls:
 
 
 def command(folder: Path) -> str:
-    """Leaves a file behind if it ever runs."""
+    """Return a command that leaves a file behind if it ever runs."""
     return f"touch {folder / 'executed'}"
 
 
@@ -57,7 +57,7 @@ def raw(folder: Path, name: str, data: bytes) -> Path:
 def torch_zip(
     folder: Path, changes: Callable[[dict], None] = lambda entries: None, compression=zipfile.ZIP_STORED
 ) -> Path:
-    """The real file of the fixtures, with its entries changed."""
+    """Return the real file of the fixtures, with its entries changed."""
     with zipfile.ZipFile(GOLDEN / "torch/pytorch_model.bin") as archive:
         entries = {name: archive.read(name) for name in archive.namelist()}
     changes(entries)
@@ -72,7 +72,7 @@ def data_pkl(entries: dict) -> str:
 
 
 def torch_tensor(size: bytes, stride: bytes, count: int = 4) -> bytes:
-    """A pickle of {"x": one tensor} over a storage "0" of `count` floats, its size and stride as pickled tuples."""
+    """Return a pickle of {"x": one tensor} over a storage "0" of `count` floats; size and stride are pickled tuples."""
     return (
         b"\x80\x02}X\x01\x00\x00\x00xctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storage"
         b"ctorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuJ"
@@ -256,7 +256,7 @@ def test_hostile_names_of_folders_are_no_commands(tmp_path, name):
 
 
 def test_the_calls_would_have_worked(tmp_path):
-    """The control: Python's own unpickler runs what is refused above."""
+    """As a control, Python's own unpickler runs the files that are refused above."""
     pickle.loads(pdparams(tmp_path, Calls(os.system, command(tmp_path))).read_bytes())
     assert (tmp_path / "executed").exists()
 

@@ -27,7 +27,7 @@ EPYC = "AMD EPYC 9B45"
 
 
 def run(output: Path, stage: str, task: str, settings: dict, rows: list[dict], summary: dict, step: int = 7) -> Path:
-    """A run's folder as a training leaves it; returns its checkpoint."""
+    """Write a run's folder as a training leaves it; return its checkpoint."""
     folder = output / stage
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(settings))
@@ -187,7 +187,7 @@ def test_a_reader_needs_neither_the_checkout_nor_its_environment(pretrained, tmp
 
 @pytest.mark.parametrize(("entropy", "warns"), [(2.2, True), (2.25, True), (2.26, False), ("high", False)])
 def test_a_model_above_the_unigram_entropy_is_warned_of(pretrained, tmp_path, entropy, warns):
-    """Its lowest held-out loss is 2.25 nats."""
+    """The lowest held-out loss of this run is 2.25 nats."""
     summary = pretrained.parents[2] / "phase1" / "summary.json"
     summary.write_text(json.dumps({**json.loads(summary.read_text()), "unigram_entropy": entropy}))
     _, body = card(convert(pretrained, tmp_path / "out", "hf"))

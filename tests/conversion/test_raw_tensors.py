@@ -50,7 +50,7 @@ def test_json_of_a_limited_size_is_read(tmp_path):
 
 
 def test_a_size_of_three_files_is_the_most_that_tensors_have(tmp_path):
-    """A tied decoder may be in a file twice."""
+    """A file may hold a tied decoder twice."""
     check_volume({"a": np.zeros(3, np.float32), "b": np.zeros(6, np.float32)}, tmp_path, 12)
     with pytest.raises(ConversionError, match="has 12 bytes and tensors of 37: they overlap"):
         check_volume({"a": np.zeros(9, np.float32), "b": np.zeros(1, np.uint8)}, tmp_path, 12)
@@ -154,7 +154,7 @@ def test_an_untrusted_deep_description_is_refused_in_one_line(tmp_path):
 
 
 def test_without_words_only_the_words_are_missing():
-    """Their sizes, which other tensors share, are then not known."""
+    """Without the word embeddings, the sizes that other tensors share with them are unknown."""
     parameters = {name: np.zeros(shape) for name, shape in foreign.shapes().items() if "word_embeddings" not in name}
     with pytest.raises(
         ConversionError, match="^title:\n  missing: bert.embeddings.word_embeddings.weight .'any', 'any'.$"

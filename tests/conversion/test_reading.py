@@ -17,7 +17,7 @@ TYPES = "bert.embeddings.token_type_embeddings.weight"
 
 
 def write_safetensors(path, entries, metadata=None):
-    """A file by the format's own description: length of the header, header, data."""
+    """Write a file by the format's own description: length of the header, header, data."""
     header, data = ({"__metadata__": metadata} if metadata else {}), b""
     for name, (dtype, shape, content) in entries.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
@@ -57,7 +57,7 @@ def test_a_dtype_of_other_programs_and_a_cut_file_are_refused(tmp_path):
 
 @pytest.fixture
 def shards(tmp_path):
-    """Writes an index of two shards of a whole model, with changes; returns the folder."""
+    """Return a function that writes an index of two shards of a whole model, with changes, and returns the folder."""
     tensors = foreign.hugging_face(foreign.parameters())
     names = sorted(tensors)
     (tmp_path / "config.json").write_text(json.dumps(foreign.CONFIG))
@@ -135,7 +135,7 @@ def test_without_a_description_the_weights_show_the_sizes(tmp_path):
 
 
 def test_a_classifier_of_hugging_face_stays_one(tmp_path):
-    """PaddleNLP alone calls the question-answering head a classifier."""
+    """Only PaddleNLP calls the question-answering head a classifier."""
     ours = foreign.parameters()
     hidden = len(ours["bert.pooler.dense.bias"])
     heads = [name for names in HEAD_TENSORS.values() for name in names if not name.startswith("bert.pooler")]

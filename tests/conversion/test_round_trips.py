@@ -26,7 +26,7 @@ TASKS = {
 
 
 def native(folder: Path, heads: tuple[str, ...], **changes) -> Path:
-    """A checkpoint of ours whose padded rows have been trained, so that a loss of them would show."""
+    """Write a checkpoint of ours whose padded rows have been trained, so that a loss of these rows would show."""
     folder.mkdir(parents=True)
     tensors = foreign.parameters(heads)
     for name in ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias"):
@@ -63,7 +63,7 @@ def weights(folder: Path) -> bytes:
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("through", ["hf", "paddlenlp"])
 def test_there_and_back_is_bit_for_bit(tmp_path, task, through):
-    """With the padding kept every byte; without it every real row, and the padding as an import fills it."""
+    """With the padding kept, every byte returns; without it, every real row, and padding as an import fills it."""
     source = native(tmp_path / "ours", TASKS[task])
     kept = convert(source, tmp_path / "kept", through, "--keep-padding")
     assert weights(convert(kept, tmp_path / "kept_back", "native")) == weights(source)

@@ -28,7 +28,7 @@ def numbers(*shape) -> np.ndarray:
 
 
 def converted(tensors, allow_unknown=True, fused_qkv=None):
-    """What becomes of tensors beside the two that tell the dialect."""
+    """Convert tensors beside the two by which the dialect is recognised; return the converted tensors."""
     notes: list[str] = []
     base = {QUERY: numbers(4, 4), INNER: numbers(6, 4)}
     given = raw({**base, **tensors}, format="pt")

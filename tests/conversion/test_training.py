@@ -13,7 +13,7 @@ from tests.support import runs, tiny
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """(its settings, the folder of its steps): one update of the tiny model, its vocabulary a real one."""
+    """Train the tiny model for one update with a real vocabulary; return its settings and the folder of its steps."""
     folder = tmp_path_factory.mktemp("trained")
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokens = special + [f"word{i}" for i in range(tiny.MODEL.vocab_size - len(special))]

@@ -10,7 +10,8 @@ from tests.support.corpora import vocabulary, write_vocabulary
 
 @pytest.fixture
 def source(tmp_path):
-    """`naphtha` and `zebra` are in many documents, `riverboat` is the longest, `quark` is in one, `b12` is no word."""
+    """Write a text: `naphtha`, `zebra` are in many documents, `riverboat` is longest, `quark` is in one, `b12` no
+    word."""
     folder = tmp_path / "source/en"
     folder.mkdir(parents=True)
     often = [f"doc-{number} The Naphtha runs. zebra naphtha b12 b12 the river riverboat" for number in range(6)]

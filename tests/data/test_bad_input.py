@@ -101,7 +101,7 @@ BAD = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Good and bad inputs by name."""
+    """Make good and bad inputs by name."""
     root = tmp_path_factory.mktemp("inputs")
     write_vocabulary(root / "vocab.txt")
     write_source(root / "good", num_documents=5)
@@ -132,7 +132,7 @@ GOLDEN = REPOSITORY / "tests/golden/refusals.txt"
 
 @pytest.fixture(scope="module")
 def golden(request):
-    """Command -> its error; written at the end of the module with --write-golden."""
+    """Map each command to its error; the map is written at the end of the module with --write-golden."""
     known = dict(re.findall(r"^(\S.*)\n    (.*)$", GOLDEN.read_text() if GOLDEN.exists() else "", re.MULTILINE))
     yield known
     if request.config.getoption("--write-golden"):

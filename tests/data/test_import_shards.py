@@ -25,7 +25,7 @@ def varint(value):
 
 
 def field(number, content):
-    """A length-delimited field of a protocol buffer, written from its specification."""
+    """Return a length-delimited field of a protocol buffer, written from its specification."""
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
@@ -40,7 +40,7 @@ def framed(record):
 
 
 def write_tfrecord(path, hdf5_path):
-    """The rows of an HDF5 shard as tf.train.Example records, as create_pretraining_data.py writes them."""
+    """Write the rows of an HDF5 shard as tf.train.Example records, as create_pretraining_data.py does."""
     with h5py.File(hdf5_path, "r") as file:
         columns = {name: values[:].reshape(len(values), -1) for name, values in file.items()}
     content = b""
@@ -90,7 +90,7 @@ def test_samples_stay_the_same_in_shards_of_equal_size_with_a_manifest(folder, k
 
 
 def test_how_the_samples_were_made_is_kept(folder):
-    """Or documents that share a sequence would read each other, and static masks of 30% would be refused."""
+    """Otherwise documents in one sequence would read each other, and static masks of 30% would be refused."""
     manifest = read_manifest(write_shards(folder / "ours", TABLES))
     made_with = {"objective": "mlm", "separate_documents": True, "masked_lm_ratio": 0.3}
     write_manifest(folder / "ours", replace(manifest, settings={**made_with, "num_shards": 2, "compression": "lz4"}))

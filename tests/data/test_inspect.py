@@ -61,7 +61,7 @@ def test_problems_are_named(tmp_path, vocab, capsys):
 
 @pytest.mark.parametrize("ours", [True, False])
 def test_shards_of_others_may_have_more_random_pairs(tmp_path, ours):
-    """NVIDIA's do; ours, which have a manifest, are made half and half."""
+    """NVIDIA's shards do; our shards, which have a manifest, are made half and half."""
     table = random_table(1000, 1, longest=60)
     table.is_random_next[:] = np.arange(1000) % 5 < 3
     folder = write_shards(tmp_path / "shards", [table], manifest=ours)
@@ -86,7 +86,7 @@ def test_a_damaged_shard_is_a_problem_and_the_rest_is_read(tmp_path, vocab, caps
 
 @pytest.fixture
 def corpus(tmp_path):
-    """tmp_path with source/en/0.txt."""
+    """Return tmp_path with source/en/0.txt."""
     rng = random.Random(1)
     words = ["".join(rng.choices("abcdef", k=rng.randint(2, 7))) for _ in range(200)]
     lines = [f"id-{number} {' '.join(rng.choices(words, k=9)).capitalize()}. The end came." for number in range(100)]
@@ -136,7 +136,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_training(corpus,
 
 
 def ideographs(folder, number: int) -> list[str]:
-    """A source folder with Zipf's law over that many ideographs -> its documents."""
+    """Write a source folder with Zipf's law over this many ideographs; return its documents."""
     rng = random.Random(3)
     characters = [chr(0x4E00 + place) for place in range(number)]
     weights = [1 / (place + 10) for place in range(number)]

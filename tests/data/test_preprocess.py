@@ -34,7 +34,7 @@ WORDS = vocabulary()
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """A folder with vocab.txt and text/source/en/*.txt."""
+    """Write a folder with vocab.txt and text/source/en/*.txt."""
     root = tmp_path_factory.mktemp("corpus")
     write_vocabulary(root / "vocab.txt")
     write_source(root / "text")
@@ -158,7 +158,7 @@ def test_static_masks_restore_to_the_text(corpus, tmp_path):
 
 
 def test_training_does_not_cut_static_masks_of_another_share(corpus, tmp_path):
-    """30% of the text are masked in the shards and predicted; a limit for 15% is refused at both places."""
+    """30% of the text are masked in the shards and predicted; both places refuse a limit for 15%."""
     flags = ["--masking", "static", "--masked-lm-ratio", "0.3"]
     with refused("max_predictions_per_seq=10 must be at least 19 for masked_lm_ratio=0.3 of 64 tokens; pass"):
         run(corpus, tmp_path, *flags, "--max-predictions-per-seq", "10")

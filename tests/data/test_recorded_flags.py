@@ -41,13 +41,13 @@ def test_all_recorded_commands_are_tested():
 
 
 def plain(value):
-    """As JSON has it."""
+    """Return a value as JSON has it."""
     return json.loads(json.dumps(value, default=str))
 
 
 @pytest.fixture
 def inputs(tmp_path, monkeypatch):
-    """The file and the folder that the words name."""
+    """Make the file and the folder that the words name."""
     (tmp_path / "there.txt").touch()
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path)

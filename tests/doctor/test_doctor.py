@@ -179,7 +179,7 @@ def test_a_paddle_that_crashes_is_reported_not_followed(tmp_path):
 
 @pytest.fixture
 def driver(tmp_path, monkeypatch):
-    """Puts a script in the place of nvidia-smi."""
+    """Return a function that puts a script in the place of nvidia-smi."""
 
     def install(script: str) -> None:
         program = tmp_path / "nvidia-smi"

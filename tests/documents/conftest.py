@@ -24,7 +24,7 @@ SECRET = "a-secret-of-these-tests"
 
 @pytest.fixture(scope="session", autouse=True)
 def secret() -> Iterator[None]:
-    """A token in the environment of all commands."""
+    """Put a token into the environment of all commands."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECRET_TOKEN", SECRET)
         yield
@@ -32,7 +32,7 @@ def secret() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def python() -> Iterator[WarmPython]:
-    """The interpreter of the clones."""
+    """Return the interpreter of the clones."""
     with tempfile.TemporaryDirectory() as folder:  # the address of a socket is short
         warm = WarmPython(Path(folder))
         yield warm
@@ -41,7 +41,8 @@ def python() -> Iterator[WarmPython]:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory, python) -> Iterator[Path]:
-    """The clone of a group. At the end no result in it may hold an environment, and no file at all a secret of it."""
+    """Make the clone of a group; at the end no result in it may hold an environment, and no file at all a secret of
+    it."""
     folder = fresh_clone(tmp_path_factory.mktemp("documents") / "clone")
     python.use_in(folder)
     yield folder
@@ -55,7 +56,7 @@ def clone(tmp_path_factory, python) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def quickstart_clone(tmp_path_factory) -> Path:
-    """clone/, in which the quickstart was stopped by Ctrl-C, continued and typed once more; outputs.json.
+    """Make clone/, in which the quickstart was stopped by Ctrl-C, continued and typed once more, and outputs.json.
 
     It has the real interpreter: every start of it is cold.
     """
@@ -74,6 +75,6 @@ def quickstart_clone(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def quickstart(clone, quickstart_clone) -> dict[str, str]:
-    """Puts results/quickstart into the clone; what the command printed, by moment."""
+    """Put results/quickstart into the clone; return the command's output, by moment."""
     shutil.copytree(quickstart_clone / "clone/results/quickstart", clone / "results/quickstart", dirs_exist_ok=True)
     return json.loads((quickstart_clone / "outputs.json").read_text())

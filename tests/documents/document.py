@@ -29,14 +29,14 @@ _TYPED: dict[Path, list[tuple[str, str]]] = defaultdict(list)  # clone -> entry 
 
 
 def commands(start: str) -> list[str]:
-    """The commands of the documents that start so; there is one."""
+    """Return the commands of the documents that start with this text; at least one must."""
     found = [line for line in COMMANDS if line.startswith(start)]
     assert found, f"no command of the documents starts with {start}"
     return found
 
 
 def command(start: str) -> str:
-    """The documents' only command that is or starts so."""
+    """Return the documents' only command that is, or starts with, this text."""
     if start in COMMANDS:
         return start
     (found,) = commands(start)
@@ -44,14 +44,14 @@ def command(start: str) -> str:
 
 
 def example(start: str) -> str:
-    """The documents' Python block that starts so."""
+    """Return the documents' Python block that starts with this text."""
     blocks = [block for language, block in FENCE.findall("\n".join(TEXTS.values())) if language == "python"]
     (found,) = [block for block in blocks if block.startswith(start)]
     return found
 
 
 def output_of(line: str, clone: Path, *parts: str, **options) -> str:
-    """As that of tests.support.shell; what an entry point prints is kept for `try_suggestions`."""
+    """Run a command as tests.support.shell does; the output of an entry point is kept for `try_suggestions`."""
     shown = shell.output_of(line, clone, *parts, **options)
     note(line, clone, shown)
     return shown
@@ -70,7 +70,7 @@ def try_suggestions(clone: Path) -> list[str]:
 
 
 def offline(clone: Path) -> dict[str, str]:
-    """An environment without network, in whose cache is a small model under each published name of the documents."""
+    """Make an environment without network, whose cache has a small model under each published name of the documents."""
     cache = clone.parent / "cache"
     for name in ("bert-base-uncased", "bert-base-cased"):
         if not (cache / "models/google-bert" / name).exists():

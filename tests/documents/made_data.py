@@ -14,7 +14,7 @@ SHARES = {"urgent": 0.2, "soon": 0.3, "routine": 0.5}
 
 
 def stories(number: int) -> list[str]:
-    """Texts of six to ten sentences."""
+    """Return texts of six to ten sentences."""
     draw = random.Random(7)
     texts = []
     for place in range(number):
@@ -39,7 +39,7 @@ def write_notes(path: Path, number: int, columns: tuple[str, ...], encoding: str
 
 
 def write_questions(path: Path, number: int, seed: int) -> list[str]:
-    """Write a file in SQuAD's format; the answer is what follows "near the". Returns the questions' names."""
+    """Write a file in SQuAD's format; the answer follows "near the". Return the questions' names."""
     draw = random.Random(seed)
     paragraphs = []
     for place in range(number):

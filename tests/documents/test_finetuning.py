@@ -25,7 +25,7 @@ HELD_OUT = "data/examples/sentiment/held_out.tsv"
 
 @pytest.fixture(scope="module")
 def reader(clone, quickstart) -> str:
-    """What the quickstart of questions printed; its model is in results/squad_quickstart."""
+    """Return the output of the quickstart of questions; its model is in results/squad_quickstart."""
     line = command("bash scripts/run_squad.sh") + SHORT
     return output_of(line, clone, "starting from the pre-trained weights", "  F1  ", timeout=1500, **COLD)
 
@@ -65,7 +65,7 @@ def test_questions_of_ones_own_are_learned_scored_and_asked(clone, quickstart, t
 
 @pytest.fixture(scope="module")
 def judge(clone, quickstart) -> str:
-    """What the quickstart of sentences printed; its model is in results/glue_quickstart/sentiment."""
+    """Return the output of the quickstart of sentences; its model is in results/glue_quickstart/sentiment."""
     line = command("bash scripts/run_glue.sh") + SHORT
     return output_of(line, clone, "starting from the pre-trained weights", "  macro f1  ", timeout=900)
 
@@ -124,7 +124,7 @@ def test_a_server_is_measured(clone):
 
 @pytest.fixture(scope="module")
 def finder(clone, quickstart) -> str:
-    """What the quickstart of entities printed; its model is in results/glue_quickstart/entities."""
+    """Return the output of the quickstart of entities; its model is in results/glue_quickstart/entities."""
     line = command("bash scripts/run_ner.sh") + SHORT
     return output_of(line, clone, "starting from the pre-trained weights", "  f1  ", timeout=900)
 
@@ -181,7 +181,7 @@ def test_glue_on_two_ranks_is_glue_on_one(clone, quickstart, tmp_path):
 
 @pytest.fixture(scope="module")
 def labels(clone, quickstart) -> str:
-    """What a training on labelled lines with a threshold printed; its model is in results/labels."""
+    """Return the output of a training on labelled lines with a threshold; its model is in results/labels."""
     line = command(
         "bash scripts/run_classify.sh --train data/examples/sentiment/train.tsv --model results/quickstart --positive"
     )
@@ -209,7 +209,7 @@ def test_labelled_lines_are_cross_validated(clone, quickstart):
 
 
 def test_a_table_of_labels_becomes_a_model_and_a_predicted_table(clone, quickstart, tmp_path):
-    """The first lines of the README, with a table as a spreadsheet of Windows writes it, and a folder with a space."""
+    """The commands open the README; a spreadsheet of Windows wrote the table, and a folder's name has a space."""
     write_notes(tmp_path / "train.csv", 240, ("id", "patient", "note", "urgency"), "cp1252", 1)
     results = f"'{tmp_path}/my results'"
     line = command(

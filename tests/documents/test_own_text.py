@@ -20,13 +20,13 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("own text")]
 
 @pytest.fixture(scope="module")
 def text(clone) -> Path:
-    """mine/raw: fifteen files of as many kinds."""
+    """Make mine/raw: fifteen files of as many kinds."""
     return odd_files(clone / "mine/raw", stories(130))
 
 
 @pytest.fixture(scope="module")
 def shards(clone, text) -> list[str]:
-    """What the commands printed that made mine/phase1 and mine/phase2 of the text."""
+    """Return the outputs of the commands that made mine/phase1 and mine/phase2 from the text."""
     lines = [
         command(".venv/bin/python -m data.import_text"),
         command(".venv/bin/python -m data.train_vocabulary"),
@@ -85,13 +85,13 @@ def test_a_run_killed_inside_a_save_ends_in_the_bytes_of_one_that_was_not(clone,
 
 
 def _checksums(folder: Path) -> dict[str, str]:
-    """Checksums of what a checkpoint holds of parameters and optimizer."""
+    """Return the checksums of a checkpoint's files of parameters and optimizer."""
     return {path.name: checksum_of(path.read_bytes()) for path in folder.glob("*.safetensors")}
 
 
 @pytest.fixture(scope="module")
 def learned(clone, text) -> tuple[str, str, str]:
-    """What training on the text printed before Ctrl-C, after it, and at the next start; the model is results/mine."""
+    """Return the training's output before Ctrl-C, after it, and at the next start; the model is results/mine."""
     line = command("bash scripts/run_pretraining.sh --text mine/raw --hours 8")
     line = line.replace("--hours 8", "--max-steps 20 --eval-samples 32 --log-freq 1")  # updates stand for the hours
     seen, rest = interrupted(line, clone, "step 3/", **COLD)
@@ -117,7 +117,7 @@ def test_training_from_given_weights_and_other_networks_are_planned(clone, text,
 
 @pytest.fixture(scope="module")
 def vectors(clone, text, quickstart) -> None:
-    """results/vectors-raw."""
+    """Make results/vectors-raw."""
     line = command("bash scripts/run_vectors.sh --text").replace("--hours 0.2", "--epochs 1")
     output_of(line, clone, "BM25", "recall", timeout=900)
 

@@ -150,7 +150,7 @@ def test_reports_are_written(clone, quickstart):
 
 
 def test_what_the_outputs_suggest_runs(clone, quickstart):
-    """Of the tests above, and of the quickstart alone if this test is run alone."""
+    """The outputs come from the tests above; if this test runs alone, from the quickstart alone."""
     note(quickstart["line"], clone, quickstart["continued"])
     tried = try_suggestions(clone)
     parts = ("visualdl --logdir results/quickstart", "-max-steps", "run_squad.sh", "run_predict.py results/squad_small")

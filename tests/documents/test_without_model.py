@@ -25,7 +25,7 @@ def test_the_published_recipes_resolve(line, clone):
 
 
 def resolves(line: str, clone, *parts: str) -> None:
-    """The settings of a command for fine-tuning are shown."""
+    """Check that the settings of a command for fine-tuning are shown."""
     weights = clone / "results/bert-large-uncased/phase2/1563"  # what presets name, a pre-training away
     weights.mkdir(parents=True, exist_ok=True)
     (weights / "bert_paddle.safetensors").touch()  # only its name is read
@@ -128,7 +128,7 @@ def test_docker_commands_and_several_nodes_resolve(clone):
 
 
 def test_slurm_accepts_the_submissions(clone, tmp_path):
-    """A cluster of two nodes takes them, held; tests/cluster lets such jobs run."""
+    """A cluster of two nodes accepts them in held state; tests/cluster lets such jobs run."""
     lines = [command("sbatch -N2"), command("PHASE=2 sbatch")]
     sys.path.insert(0, str(REPOSITORY / "tests/cluster"))
     import slurm_cluster

@@ -40,7 +40,7 @@ class Boundaries:
 
 
 def signals_at(boundaries: dict[int, Sequence[int]]) -> Callable[[int], None]:
-    """This process gets the signals of a boundary when it is reached."""
+    """Return a function that sends this process the signals of a boundary when it is reached."""
 
     def act(number: int) -> None:
         for one in boundaries.get(number, ()):

@@ -14,5 +14,5 @@ def reference(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tunings(reference):
-    """Of each task of fine-tuning."""
+    """Make an uninterrupted run of each task of fine-tuning."""
     return [whole_tuning(name, reference) for name in NAMES]

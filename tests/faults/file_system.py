@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 @lru_cache(maxsize=1)
 def library() -> Path | None:
-    """The compiled library; None without a compiler."""
+    """Return the compiled library; None without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None
@@ -49,7 +49,7 @@ def changes(trace: Path, root: Path) -> list[Change]:
 
 
 class Disk:
-    """Files by name, each with the bytes that were written and those that are surely on the disk."""
+    """Holds files by name, each with the bytes that were written and the bytes that are surely on the disk."""
 
     def __init__(self, before: Path) -> None:
         self.folders = {path.relative_to(before) for path in before.rglob("*") if path.is_dir()} | {Path()}

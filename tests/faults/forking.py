@@ -47,7 +47,7 @@ runs.build_training_program = lru_cache(maxsize=None)(runs.build_training_progra
 
 
 def warm(command: str, argv: list[str]) -> None:
-    """Build the programs of a command once: forks find them made."""
+    """Build the programs of a command once, so that forks have them."""
     load_numba()
     (entry, evaluating, build_other), group = COMMANDS[command], distributed.Group(0, 1, "cpu")
     task = load_task(entry.task).open(parse_arguments(entry, argv), group)
@@ -67,7 +67,7 @@ def warm(command: str, argv: list[str]) -> None:
 
 
 def train(argv: list[str], options: dict[str, Any]) -> int:
-    """In the fork: the command, with faults.
+    """Run the command in the fork, with faults.
 
     Options:
         command: the module; by default run_pretraining.
@@ -110,7 +110,7 @@ def train(argv: list[str], options: dict[str, Any]) -> int:
 
 
 def _parts(chosen: str, act: Callable[[int], None], hangs_at: int) -> dict[str, Boundaries]:
-    """The parts of a run at whose boundaries it can be killed; `act` is called at those of one.
+    """Map the parts of a run to boundaries at which it can be killed; `act` is called at the boundaries of one part.
 
     Args:
         hangs_at: which batch of an evaluation or prediction never comes; 0: none.

@@ -106,7 +106,7 @@ BETWEEN_MEMBERS = b"\n=== member ===\n"
 
 
 class Reader(NamedTuple):
-    """What reads a file named `file`.
+    """Describes a reader of a file named `file`.
 
     Attributes:
         seeds: makes its first contents; gets its folder, for what is read beside it, and the end of its name.
@@ -133,7 +133,7 @@ def archive(content: bytes) -> bytes:
 
 
 def inside(files: Callable[[Path, str], Iterable[bytes]]) -> Callable[[Path, str], Iterable[bytes]]:
-    """Of archives, what `archive` makes them of."""
+    """Turn archives into the contents from which `archive` makes them."""
 
     def contents(folder: Path, kind: str) -> Iterable[bytes]:
         for data in files(folder, kind):

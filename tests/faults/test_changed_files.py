@@ -30,7 +30,7 @@ TOKENS += (b'"', b"<" * 300, b"&a ", b"*a ", b"\r\n", b"\n\n", b"\xef\xbb\xbf", 
 @pytest.mark.nightly
 @pytest.mark.long
 def test_changed_files_are_read_or_refused_by_name(tmp_path):
-    """A file that is not is kept in results/faults/fuzzed."""
+    """A file that does neither is kept in results/faults/fuzzed."""
     words = [sys.executable, "-m", "tests.faults.test_changed_files", str(times(40, 2000)), str(tmp_path)]
     ended = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True)
     assert ended.returncode == 0, f"exit code {ended.returncode}: {ended.stderr[-500:]}"
@@ -64,7 +64,7 @@ def changed(data: bytes, chance: random.Random) -> bytes:
 
 
 class OutOfTime(BaseException):
-    """Not an Exception, which readers catch."""
+    """Derives from BaseException, because readers catch Exception."""
 
 
 def out_of_time(*_: object) -> None:
@@ -72,12 +72,12 @@ def out_of_time(*_: object) -> None:
 
 
 def peak_megabytes() -> float:
-    """Of this process since /proc/self/clear_refs was written to."""
+    """Return the peak memory of this process since /proc/self/clear_refs was written to."""
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
 
 
 def finding(read: Callable[[Path], Any], path: Path) -> str:
-    """What is wrong with reading a file; "" if nothing is."""
+    """Return the error in reading a file; "" if there is none."""
     Path("/proc/self/clear_refs").write_text("5")
     before = peak_megabytes()
     signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS, 0.5)

@@ -53,7 +53,7 @@ def compiler():
 @pytest.mark.long
 @pytest.mark.parametrize(("call", "error", "continues"), DISK_FAULTS)
 def test_one_call_that_fails_ends_the_run_in_a_sentence_or_changes_nothing(reference, tmp_path, call, error, continues):
-    """Row 34: at any place of a training; slow renames are watched by a reader."""
+    """Row 34: the call may be anywhere in a training; a reader watches slow renames."""
     chance = random.Random(f"{call} {error}")
     for number in range(times(1, 10)):
         output, at = tmp_path / str(number), -1 if call == "flock" else chance.randrange(40)
@@ -75,7 +75,7 @@ def test_one_call_that_fails_ends_the_run_in_a_sentence_or_changes_nothing(refer
 
 
 class watched:
-    """A reader that looks for the newest weights all the time; what it meets is raised at the end."""
+    """Run a reader that looks for the newest weights all the time; its error is raised at the end."""
 
     def __init__(self, output: Path) -> None:
         self._output, self._over, self._problem = output, threading.Event(), ""
@@ -172,7 +172,7 @@ def write_balanced(folder: Path) -> None:
 
 
 def check_balanced(folder: Path) -> None:
-    """What can be opened is whole."""
+    """Check that every file that can be opened is whole."""
     try:
         ShardDirectory(folder / "shards", vocabulary(), 32)
     except (ValueError, OSError):

@@ -24,7 +24,7 @@ NO_DROPOUT = ("--hidden-dropout-prob", "0", "--attention-probs-dropout-prob", "0
 
 
 def launch(data: Data, output: Path, ranks: int, *more: str) -> str:
-    """`ranks` ranks of the tiny run, 16 sequences an update among them -> what they printed."""
+    """Run `ranks` ranks of the tiny run, with 16 sequences an update among them; return what they printed."""
     words = data.argv(output, *more, *NO_DROPOUT, steps=STEPS)
     for name in ("--gradient-merge-steps", "--batch-size"):
         place = words.index(name)
@@ -42,7 +42,7 @@ def losses(output: Path) -> dict[int, float]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The uninterrupted run by one rank."""
+    """Make the uninterrupted run by one rank."""
     folder = tmp_path_factory.mktemp("elastic")
     data = make_data(folder)
     launch(data, folder / "whole", 1)

@@ -15,7 +15,7 @@ from tests.support.full_counts import times
 
 
 def used(folder: Path) -> dict[str, int]:
-    """What this process and the folder of a run hold."""
+    """Return the resources that this process and the folder of a run hold."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return {
         "MB": pages * os.sysconf("SC_PAGE_SIZE") >> 20,
@@ -28,7 +28,7 @@ def used(folder: Path) -> dict[str, int]:
 @pytest.mark.nightly
 @pytest.mark.long
 def test_a_week_of_updates_grows_nothing(tmp_path, monkeypatch):
-    """The loop with its logs, guards, evaluations and checkpoints; few of the updates run the network."""
+    """The loop runs with its logs, guards, evaluations and checkpoints; few of the updates run the network."""
     updates, calls, real = times(3000, 1_000_000), count(), Feeding.run
     batch = next(tiny.updates(0))
     micro_batches, freq, seen = list(batch.micro_batches), updates // 100, list[dict[str, int]]()

@@ -58,7 +58,7 @@ def test_a_run_killed_again_and_again_at_random_times_ends_in_the_same_bytes(ref
 
 
 def test_kill_9_at_system_calls_of_a_save_leaves_the_old_or_the_new_checkpoint(reference, tmp_path):
-    """Row 2: in a full run at every system call of a save that prunes, then at random ones of all."""
+    """Row 2: a full run kills at every system call of a save that prunes, then at random calls of all saves."""
     chance, one_save = random.Random(1002), reference.one_save()
     count, chosen = times(4, 318), list(range(4 * one_save, 5 * one_save))[: times(0, one_save)]
     chosen += [chance.randrange(reference.boundaries - 1) for _ in range(count - len(chosen))]
@@ -73,7 +73,7 @@ def test_kill_9_at_system_calls_of_a_save_leaves_the_old_or_the_new_checkpoint(r
 
 
 def test_signals_in_the_middle_of_a_save_lose_nothing(reference, tmp_path):
-    """Row 3: two or three of SIGTERM, SIGINT and SIGUSR1; the save ends whole, the run with exit code 75."""
+    """Row 3: after two or three of SIGTERM, SIGINT and SIGUSR1 the save ends whole, and the run with exit code 75."""
     chance, one_save = random.Random(1003), reference.one_save()
     for number in range(times(4, 50)):
         output, first = tmp_path / str(number), chance.randrange(reference.boundaries - 2 * one_save)
@@ -89,7 +89,7 @@ def test_signals_in_the_middle_of_a_save_lose_nothing(reference, tmp_path):
 
 @NIGHTLY
 def test_a_stop_file_saves_and_the_same_command_continues(reference, tmp_path):
-    """What `touch OUTPUT_DIR/STOP` does to a real run; one that was left from before it does not stop it."""
+    """`touch OUTPUT_DIR/STOP` stops a real run; a STOP file that was there before the start does not."""
     output = tmp_path / "run"
     output.mkdir()
     (output / STOP_FILE).touch()
@@ -106,7 +106,7 @@ def test_a_stop_file_saves_and_the_same_command_continues(reference, tmp_path):
 
 @contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[Path]:
-    """A tmpfs of that size; needs root."""
+    """Mount a tmpfs of this size; needs root."""
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
     try:
@@ -116,7 +116,7 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
 
 
 def fill(path: Path, leave: int) -> None:
-    """Take the disk's room but for so many bytes."""
+    """Fill the disk, except for this many bytes."""
     free = shutil.disk_usage(path.parent).free
     with open(path, "wb") as file:
         file.write(b"\0" * max(free - leave, 0))
@@ -124,7 +124,7 @@ def fill(path: Path, leave: int) -> None:
 
 @pytest.mark.parametrize("fault", ["full", *(pytest.param(name, marks=NIGHTLY) for name in FAULTS_OF_A_DISK)])
 def test_a_disk_that_fails_in_a_save_keeps_the_last_good_checkpoint(reference, tmp_path, fault):
-    """Row 7: in the middle of a run."""
+    """Row 7: the disk fails in the middle of a run."""
     try:
         with small_disk(tmp_path / "probe", 65536):
             pass
@@ -174,7 +174,7 @@ def test_a_second_run_in_one_folder_is_refused_until_the_first_was_killed(refere
 @NIGHTLY
 @pytest.mark.parametrize("how", ["python", "foreign"])
 def test_an_update_that_hangs_ends_the_process_with_its_stacks(reference, tmp_path, how):
-    """Row 18: in Python or outside of it."""
+    """Row 18: the update hangs in Python or outside of it."""
     chance = random.Random(how)
     for number in range(times(1, 5)):
         output, step, begin = tmp_path / str(number), chance.randrange(STEPS), time.monotonic()
@@ -207,7 +207,7 @@ def test_clocks_that_jump_spoil_no_rate_and_the_newest_checkpoint_is_that_of_the
 
 @NIGHTLY
 def test_logs_that_cannot_be_written_do_not_stop_a_run(reference, tmp_path):
-    """Row 30: full log files, no VisualDL, and a console that nobody reads, one by one and together."""
+    """Row 30: log files are full, VisualDL is missing, nobody reads the console: one by one and together."""
     kinds = ("log files are full", "VisualDL is broken", "the pipe breaks")
     for chosen in (*((kind,) for kind in kinds[: times(0, 3)]), kinds):
         output, options = tmp_path / str(len(list(tmp_path.iterdir()))), {}
@@ -228,7 +228,7 @@ def test_logs_that_cannot_be_written_do_not_stop_a_run(reference, tmp_path):
 
 @pytest.fixture
 def copied(reference, tmp_path) -> Reference:
-    """Files of the reference that a test may change."""
+    """Copy the files of the reference that a test may change."""
     shutil.copytree(reference.data.folder / "shards", tmp_path / "shards")
     shutil.copy(reference.data.folder / "vocab.txt", tmp_path)
     return replace(reference, data=Data(tmp_path))

@@ -25,7 +25,7 @@ GLOBAL_BATCH = 16
 
 
 def global_batches(data: Data, first: int, last: int, world_size: int, workers: int, micro: int) -> list[list]:
-    """The token ids of every sequence that all ranks together read of the global batches first .. last - 1, sorted."""
+    """Return the sorted token ids of every sequence that all ranks read in the global batches first .. last - 1."""
     found: list[list[list[int]]] = [[] for _ in range(first, last)]
     for rank in range(world_size):
         batches = loader(data.folder, world_size, rank, workers, GLOBAL_BATCH, micro).batches(first)
@@ -38,7 +38,7 @@ def global_batches(data: Data, first: int, last: int, world_size: int, workers: 
 
 
 def test_a_stop_under_other_ranks_and_workers_loses_and_doubles_no_sample(tmp_path):
-    """Row 14: stopped anywhere under some ranks and workers, continued under others; every update has its samples."""
+    """Row 14: a run stops anywhere and continues with other ranks and workers; every update has its samples."""
     data, chance, last = make_data(tmp_path), random.Random(1014), 40
     expected = global_batches(data, 0, last, 1, 0, GLOBAL_BATCH)  # two epochs of 18 batches, and a part
     for _ in range(times(8, 100)):
@@ -86,7 +86,7 @@ PRECISIONS = {
 @pytest.mark.long
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_gradient_that_is_not_finite_moves_no_variable(precision):
-    """Row 16: NaN or Inf in one micro-step of an update."""
+    """Row 16: one micro-step of an update has NaN or Inf."""
     chance = random.Random(precision)
     for number in range(times(1, 17)):
         micro_steps, optimizer = (1, 2)[number % 2], (tiny.LAMB, tiny.STEADY_ADAMW)[number // 2 % 2]
@@ -108,7 +108,7 @@ def test_a_gradient_that_is_not_finite_moves_no_variable(precision):
 
 
 def test_gradients_that_are_never_finite_again_end_the_run(tmp_path):
-    """Row 16, too: from step 3 on."""
+    """Row 16: no gradient is finite from step 3 on."""
     config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=4, num_steps_per_checkpoint=2)
     with pytest.raises(TrainingDiverged, match="the last 4 updates had NaN or Inf gradients"):
         runs.run(config, 20, change=lambda step, feeds: feeds if step < 3 else [tiny.overflowing(feeds[0])])
@@ -169,7 +169,7 @@ def _spikes(lines: list[str]) -> int:
 
 
 class _TwoRanks:
-    """A collective whose other rank holds the parameters of another session."""
+    """Stands in for a collective whose other rank holds the parameters of another session."""
 
     def __init__(self, mine, other):
         self._mine, self._other = mine, other

@@ -39,12 +39,12 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class Data:
-    """Shards and vocabulary of the trainings."""
+    """Names the shards and the vocabulary of the trainings."""
 
     folder: Path
 
     def argv(self, output: Path, *more: str, steps: int = STEPS) -> list[str]:
-        """The command that starts a training or continues it; dropout, accumulation and loss scaling are on."""
+        """Return the command that starts a training or continues it, with dropout, accumulation and loss scaling."""
         files = {
             "--input-dir": self.folder / "shards",
             "--vocab-file": self.folder / "vocab.txt",
@@ -57,7 +57,7 @@ class Data:
 
 
 def make_data(folder: Path) -> Data:
-    """Three shards of 300 samples in all: the run passes through more than one epoch."""
+    """Make three shards of 300 samples in all: the run passes through more than one epoch."""
     folder.mkdir(parents=True, exist_ok=True)
     write_vocabulary(folder / "vocab.txt")
     write_shards(folder / "shards", [random_table(100, seed, masked=True) for seed in range(3)])
@@ -69,7 +69,7 @@ def checkpoints(output: Path) -> Path:
 
 
 def newest_step(output: Path) -> int:
-    """Of the newest checkpoint that verifies; 0 without any."""
+    """Return the step of the newest checkpoint that verifies; 0 without any."""
     from bert.checkpoints.directories import newest_valid
 
     newest = newest_valid(checkpoints(output))
@@ -77,7 +77,8 @@ def newest_step(output: Path) -> int:
 
 
 def digest(data: Data, output: Path) -> str:
-    """sha256 of parameters, optimizer state, counters and loss scale, learning rate and the ids of the next 20 batches.
+    """Return the sha256 of parameters, optimizer state, counters, loss scale, learning rate and the next 20 batches'
+    ids.
 
     Raises:
         AssertionError: there is no checkpoint.
@@ -102,7 +103,7 @@ def tensors(output: Path) -> list[bytes]:
 
 
 def whole_rows(metrics_file: Path) -> list[dict]:
-    """The rows of a log whose disk may have been full: those it cut off are not rows."""
+    """Return the whole rows of a log whose disk may have been full; a row that was cut off does not count."""
     rows = []
     for line in metrics_file.read_text().splitlines():
         with contextlib.suppress(ValueError):
@@ -112,7 +113,7 @@ def whole_rows(metrics_file: Path) -> list[dict]:
 
 @lru_cache(maxsize=4)
 def loader(folder: Path, world_size: int = 1, rank: int = 0, workers: int = 0, size: int = 16, part: int = 8) -> Any:
-    """Of `size` samples an update, `part` of them in a micro-batch."""
+    """Return a loader of `size` samples an update, `part` of them in a micro-batch."""
     from bert.samples.dataset import PretrainingDataset
     from bert.samples.loader import PretrainingLoader
     from bert.samples.settings import LoaderSettings
@@ -124,7 +125,7 @@ def loader(folder: Path, world_size: int = 1, rank: int = 0, workers: int = 0, s
 
 
 class Server:
-    """Starts trainings; end it with `close`, which kills those that are left."""
+    """Starts trainings; `close` ends it and kills the trainings that are left."""
 
     def __init__(self) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PADDLE_", "FLAGS_"))}
@@ -152,7 +153,7 @@ class Server:
         return Training(self, pid, Path(options["console"]))
 
     def run(self, argv: Sequence[str], output: Path, *, timeout: float = 120, **options: Any) -> "Training":
-        """To the end; AssertionError if there is none."""
+        """Run a training to its end; AssertionError if it does not end."""
         training = self.start(argv, output, **options)
         code = training.wait(timeout)
         if code is None:
@@ -176,7 +177,7 @@ class Training:
         self._server, self._console = server, console
 
     def wait(self, timeout: float) -> int | None:
-        """Exit code, negative for a signal; None if it still runs after so many seconds."""
+        """Return the exit code, negative for a signal; None if the training still runs after this many seconds."""
         if self.code is None:
             self.code = self._server.ask(do="wait", pid=self.pid, timeout=timeout)
             if self.code is not None:
@@ -202,7 +203,7 @@ def must_end(training: Training, code: int = 0) -> Training:
 
 @dataclass(frozen=True)
 class Reference:
-    """The uninterrupted run, with which all others are compared, and what starts those."""
+    """Holds the uninterrupted run, with which all others are compared, and the server that starts them."""
 
     server: Server
     data: Data
@@ -212,18 +213,18 @@ class Reference:
     boundaries: int  # in all its saves
 
     def one_save(self) -> int:
-        """Boundaries in a save."""
+        """Return the number of boundaries in a save."""
         return self.boundaries // (STEPS // SAVE_EVERY)
 
     def start(self, output: Path, *more: str, **options: Any) -> Training:
         return self.server.start(self.data.argv(output, *more), output, **options)
 
     def run(self, output: Path, *more: str, **options: Any) -> Training:
-        """The command of the uninterrupted run to its end, below another folder."""
+        """Run the command of the uninterrupted run to its end, below another folder."""
         return self.server.run(self.data.argv(output, *more), output, **options)
 
     def continue_and_compare(self, output: Path) -> None:
-        """The same command again, undisturbed: it continues and ends in the bytes of the uninterrupted run."""
+        """Run the same command again, undisturbed: it continues and ends in the bytes of the uninterrupted run."""
         must_end(self.run(output))
         assert newest_step(output) == STEPS
         assert digest(self.data, output) == self.digest, "the resumed run is not the uninterrupted one"
@@ -231,7 +232,7 @@ class Reference:
 
 @contextmanager
 def uninterrupted_run(folder: Path) -> Iterator[Reference]:
-    """A server that is warm for the command of `Data.argv`, and a run of it."""
+    """Start a server that is warm for the command of `Data.argv`, and run the command."""
     data, server = make_data(folder / "data"), Server()
     try:
         whole, counted = folder / "whole", folder / "boundaries"

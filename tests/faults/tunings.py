@@ -24,13 +24,13 @@ OF_TIME = {"log.jsonl", "metrics.jsonl", "events.jsonl", "config.yaml", "summary
 
 @dataclass(frozen=True)
 class Tuning:
-    """A task's files below `folder`."""
+    """Names a task's files below `folder`."""
 
     name: str
     folder: Path
 
     def argv(self, output: Path, *more: str) -> list[str]:
-        """The command that starts a fine-tuning or continues it."""
+        """Return the command that starts a fine-tuning or continues it."""
         files = {"--vocab-file": self.folder.parent / "vocab.txt", "--output-dir": output, "--from-checkpoint": output}
         files |= {"--report-file": output / "report.json", "--train-file": self.folder / "train"}
         files |= {"--predict-file": self.folder / ("dev" if self.name == "squad" else "new")}
@@ -43,7 +43,8 @@ class Tuning:
         return next(path for path in output.iterdir() if (path / "metrics.jsonl").exists())
 
     def digest(self, output: Path) -> str:
-        """sha256 of the losses and scores of all updates, of the last and the best checkpoint, and of all results."""
+        """Return the sha256 of losses and scores of all updates, of the last and best checkpoint, and of all
+        results."""
         stage = self.stage(output)
         parent = next(path.parent.parent for path in (output / "bert-test").rglob("manifest.json"))
         assert max(list_steps(parent)) == 12, "the last checkpoint is missing"
@@ -73,7 +74,7 @@ class Tuning:
 
 
 def make_files(name: str, folder: Path) -> Tuning:
-    """25 examples to train on, 14 to score, 40 to predict: several windows of the stream."""
+    """Write 25 examples to train on, 14 to score, 40 to predict: several windows of the stream."""
     chance, words = random.Random(name), [word for word in WORDS if "##" not in word]
     folder.mkdir(parents=True)
     for part, size in {"train": 25, "dev": 14, "new": 40}.items():
@@ -95,7 +96,7 @@ def make_files(name: str, folder: Path) -> Tuning:
 
 @dataclass(frozen=True)
 class WholeTuning:
-    """An uninterrupted fine-tuning; `boundaries` by the parts of `forking`."""
+    """Holds an uninterrupted fine-tuning; `boundaries` are by the parts of `forking`."""
 
     reference: Reference
     tuning: Tuning

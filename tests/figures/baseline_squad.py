@@ -15,7 +15,7 @@ _LONGEST, _AROUND = 4, 6  # words
 
 
 def best_span(question: str, context: str, weight_of) -> tuple[str, float]:
-    """Text and overlap of the best span."""
+    """Return the text and the overlap of the best span."""
     asked = {word.lower() for word in _WORD.findall(question)}
     words = list(_WORD.finditer(context))
     weights = [weight_of(match[0].lower()) if match[0].lower() in asked else 0.0 for match in words]
@@ -33,7 +33,7 @@ def best_span(question: str, context: str, weight_of) -> tuple[str, float]:
 
 
 def answer(examples) -> tuple[dict[str, str], dict[str, float]]:
-    """Best span and its overlap, by question id; words are weighted by their rarity among the paragraphs."""
+    """Return the best span and its overlap, by question id; rare words among the paragraphs weigh more."""
     counts = Counter(word for context in examples.contexts for word in {w.lower() for w in _WORD.findall(context)})
     total = len(examples.contexts)
     found = {
@@ -48,7 +48,7 @@ def answer(examples) -> tuple[dict[str, str], dict[str, float]]:
 
 
 def scores(train, held_out) -> dict[str, float]:
-    """SQuAD 2.0's scores on `held_out` with the threshold that is best on `train`."""
+    """Return SQuAD 2.0's scores on `held_out` with the threshold that is best on `train`."""
 
     def with_threshold(examples, threshold):
         texts, overlaps = answer(examples)

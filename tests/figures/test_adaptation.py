@@ -15,7 +15,7 @@ from tests.support.minilm import PACKAGE, package  # noqa: F401 - the fixture
 
 
 def odd_files(folder: Path) -> None:
-    """300 kB of English in files of many kinds, and files that are none."""
+    """Write 300 kB of English in files of many kinds, and files that hold none."""
     sources = sorted(Path(gzip.__file__).parent.glob("*.py"))
     documents = [" ".join(texts) for path in sources if (texts := docstrings_of(path.read_bytes()))]
     folder.mkdir()

@@ -36,7 +36,7 @@ def python(script: str, words: str) -> str:
 
 @pytest.fixture(scope="module")
 def imported(package, tmp_path_factory) -> Path:  # noqa: F811
-    """The encoder in our format, from the files of the package."""
+    """Write the encoder in our format, from the files of the package."""
     source, target = tmp_path_factory.mktemp("minilm"), tmp_path_factory.mktemp("imported") / "model"
     for name in ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"):
         with package.open(f"{PACKAGE.replace('-', '_')}/model/{name}") as file, open(source / name, "wb") as out:

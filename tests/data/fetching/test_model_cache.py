@@ -219,7 +219,7 @@ def test_a_revision_can_be_named(monkeypatch):
 
 
 def hugging_face_cache(folder: Path, repository: str, files: dict[str, bytes], commit: str = COMMIT) -> Path:
-    """The layout that huggingface_hub writes: blobs named by their hash, a snapshot of links, and a reference."""
+    """Write the layout of huggingface_hub: blobs named by their hash, a snapshot of links, and a reference."""
     model = folder / "hub" / f"models--{repository.replace('/', '--')}"
     snapshot = model / "snapshots" / commit
     for path in (model / "blobs", snapshot, model / "refs"):

@@ -67,7 +67,7 @@ def test_what_does_not_continue_a_partial_file_is_not_appended(tmp_path):
 
 
 def test_without_a_checksum_a_partial_file_is_not_resumed(tmp_path):
-    """The server's file may be another by now."""
+    """The file on the server may have changed meanwhile."""
     with pytest.raises(DownloadError, match="attempts in a row"):
         get(Served(DATA, drops=[20_000] + [0] * 9), tmp_path, None)
     served = Served(DATA[::-1])

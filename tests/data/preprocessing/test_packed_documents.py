@@ -19,7 +19,7 @@ _FEWEST_TOKENS = 8
 
 
 def documents(lengths: list[int], is_continued: bool = False) -> TokenizedDocuments:
-    """Documents of one sentence each, whose tokens tell their places; every third token may continue a word."""
+    """Return documents of one sentence each, whose tokens tell their places; every third token may continue a word."""
     ends = np.append(0, np.cumsum(lengths)).astype(np.int64)
     tokens = 1000 + np.arange(ends[-1], dtype=np.int32)
     continues = np.arange(len(tokens)) % 3 == 1 if is_continued else None
@@ -31,7 +31,7 @@ def draw(purpose: str, pairs: PairSettings, block: int, number: int, place: int)
 
 
 def pieces_of(text: list[int], pairs: PairSettings, block: int) -> tuple[list[list[int]], int]:
-    """The sequences of a text in which a [SEP] follows each document, and the number of tokens that are dropped."""
+    """Return the sequences of a text in which a [SEP] follows each document, and the number of dropped tokens."""
     size, kept, dropped = pairs.target_seq_length - 2, [], 0
     least = min(_FEWEST_TOKENS + 2, size)
     for number in range(pairs.duplicate_factor):
@@ -89,7 +89,7 @@ def test_sequences_are_in_random_order_and_each_repetition_is_cut_elsewhere():
 
 
 def parts_of(lengths: list[int], pairs: PairSettings, block: int) -> list[list[int]]:
-    """The tokens of whole documents, and of the parts of a document that is too long for a sequence."""
+    """Return the tokens of whole documents, and of the parts of each document that is too long for a sequence."""
     room, parts, begin = pairs.target_seq_length - 2, [], 0
     for place, length in enumerate(lengths):
         tokens = [*range(1000 + begin, 1000 + begin + length)]
@@ -101,7 +101,7 @@ def parts_of(lengths: list[int], pairs: PairSettings, block: int) -> list[list[i
 
 
 def best_fit(sizes: list[int], capacity: int) -> list[int]:
-    """The room that is left in each sequence when the longest part comes first, and each goes where it fits best."""
+    """Return the room left in each sequence if parts are placed longest first, each where it fits best."""
     rooms: list[int] = []
     for size in sorted(sizes, reverse=True):
         fitting = [room for room in rooms if room >= size]

@@ -22,7 +22,7 @@ _DOCUMENTS = st.lists(
 
 
 def tokenized(documents: list[list[int]]) -> TokenizedDocuments:
-    """Documents of sentences of so many tokens; the tokens count up, so that a token tells its place."""
+    """Return documents of sentences of these lengths; the tokens count up, so that a token tells its place."""
     lengths = [length for document in documents for length in document]
     ends = np.append(0, np.cumsum(lengths)).astype(np.int64)
     bounds = np.append(0, np.cumsum([len(document) for document in documents])).astype(np.int64)
@@ -39,14 +39,14 @@ def two(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pairs_of(documents: TokenizedDocuments, pairs: PairSettings, block: int = 0, counts: Counter | None = None):
-    """(A, B, is random next) of each pair, in the order of the block."""
+    """Return (A, B, is random next) of each pair, in the order of the block."""
     spans, tokens = draw_pairs(documents, pairs, block, Counter() if counts is None else counts), documents.token_ids
     rows = zip(*vars(spans).values(), strict=True)
     return [(tokens[a:b].tolist(), tokens[c:d].tolist(), bool(is_random)) for a, b, c, d, is_random in rows]
 
 
 def walk(documents: list[list[Sentence]], most: int, short_seq_prob: float, share: float, draw: Draw):
-    """(first sentence, document, A, the rest of the chunk, target, is random next) of each chunk."""
+    """Yield (first sentence, document, A, the rest of the chunk, target, is random next) of each chunk."""
     begin = 0
     for number, document in enumerate(documents):
         place = 0
@@ -65,7 +65,7 @@ def walk(documents: list[list[Sentence]], most: int, short_seq_prob: float, shar
 
 
 def published_pairs(documents: list[list[Sentence]], most: int, short_seq_prob: float, share: float, draw: Draw):
-    """(A, B, is random next) of each chunk; a chunk of one sentence gives none if there is no other document."""
+    """Return (A, B, is random next) of each chunk; a chunk of one sentence gives none if there is no other document."""
     for first, number, chunk, rest, target, is_random in walk(documents, most, short_seq_prob, share, draw):
         others = documents[:number] + documents[number + 1 :]
         if is_random and not others:
@@ -89,13 +89,13 @@ def published_pairs(documents: list[list[Sentence]], most: int, short_seq_prob: 
 
 
 def draws_of(pairs: PairSettings, block: int) -> list[Draw]:
-    """The random numbers of each repetition."""
+    """Return the random numbers of each repetition."""
     keys = [stream_key(pairs.seed, "pairs", block, number) for number in range(pairs.duplicate_factor)]
     return [lambda first, number, key=key: float(uniform(key, np.array([8 * first + number]))[0]) for key in keys]
 
 
 def balanced_share(documents: list[list[Sentence]], most: int, short_seq_prob: float, draw: Draw) -> float:
-    """The share of the chunks of several sentences that makes half of all pairs random; chunks of one always are."""
+    """Return the share of chunks of several sentences that makes half of all pairs random; single ones always are."""
     share = 0.5
     for _ in range(4):
         chunks = [[*first, *rest] for _, _, first, rest, *_ in walk(documents, most, short_seq_prob, share, draw)]
@@ -124,7 +124,7 @@ def test_pairs_are_those_of_the_published_walk(documents, length, short_seq_prob
 
 @pytest.mark.parametrize("length", [8, 13, 40])
 def test_every_sentence_of_a_document_is_used(length):
-    """Sentences of one token are never cut: each is in the A or the own B of a pair, those after a random next too."""
+    """One-token sentences are never cut: each is in the A or the own B of a pair, even the rest after a random next."""
     given = tokenized([[1] * size for size in np.random.default_rng(length).integers(2, 30, 40)])
     used = {token for a, b, is_random in pairs_of(given, PairSettings(length)) for token in (a if is_random else a + b)}
     assert used == {*given.token_ids.tolist()}

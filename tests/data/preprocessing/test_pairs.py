@@ -23,7 +23,7 @@ SEP, CLS = WORDS.id_of("[SEP]"), WORDS.id_of("[CLS]")
 
 
 def documents(*lengths: int) -> TokenizedDocuments:
-    """Documents of one sentence each, whose tokens tell their places."""
+    """Return documents of one sentence each, whose tokens tell their places."""
     ends = np.concatenate([[0], np.cumsum(lengths, dtype=int)])
     tokens = 1000 + np.arange(ends[-1], dtype=np.int32)
     return TokenizedDocuments(tokens, ends, np.arange(len(lengths) + 1))
@@ -85,7 +85,7 @@ def test_shards_of_sequences_are_read_whatever_the_workers_format_masks_and_bins
 
 @pytest.fixture
 def sources(tmp_path):
-    """Two documents of 27 kB, of disjoint words, then a few short ones; blocks of 4,000 bytes, pieces cut at 1,000."""
+    """Write two documents of 27 kB, of disjoint words, then a few short ones; blocks have 4,000 bytes, pieces 1,000."""
     write_vocabulary(tmp_path / "vocab.txt")
     river, boats = "The river runs to the sea. " * 1000, "Old boats wait under bridges. " * 900
     (tmp_path / "text/source/en").mkdir(parents=True)

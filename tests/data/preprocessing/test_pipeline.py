@@ -112,7 +112,7 @@ KINDS = {
 
 
 def samples_of(corpus: Path, settings: SampleSettings, number: int, counts: Counter):
-    """The sample table of a block before it is put in bins, in the order in which pairs are drawn."""
+    """Return the sample table of a block before its division into bins, in the order in which pairs are drawn."""
     block = blocks_of(corpus, settings)[number]
     texts, key = list(numbered_documents(block, Counter())), stream_key(settings.pairs.seed, "documents", number)
     taken = [pair for pair in texts if uniform(key, np.array([pair[0]]))[0] < settings.sample_ratio]
@@ -129,7 +129,7 @@ def samples_of(corpus: Path, settings: SampleSettings, number: int, counts: Coun
 
 
 def masked_row(ids: np.ndarray, first_length: int, settings: SampleSettings, key: np.uint64):
-    """(tokens with masks, positions, labels): every token but [CLS] and [SEP], no more than the limit."""
+    """Return (tokens with masks, positions, labels): every token but [CLS] and [SEP], up to the limit."""
     rule = MaskingRule.of(
         WORDS,
         masked_lm_ratio=settings.masked_lm_ratio,

@@ -24,7 +24,7 @@ CLS, SEP, MASK = (WORDS.id_of(token) for token in ("[CLS]", "[SEP]", "[MASK]"))
 
 
 def table_of(rows: list[tuple[list[int], list[int], bool]]) -> SampleTable:
-    """Pairs of token ids, with their labels."""
+    """Return a table of pairs of token ids, with their labels."""
     first, second, is_random = zip(*rows, strict=True)
     slices = [
         Slices.of_rows(np.array([token for ids in texts for token in ids], np.uint16), np.array([*map(len, texts)]))
@@ -35,7 +35,7 @@ def table_of(rows: list[tuple[list[int], list[int], bool]]) -> SampleTable:
 
 
 def masked(table: SampleTable, positions: list[list[int]], shown: list[list[int]]) -> SampleTable:
-    """The table with masks at some positions of each row, which show other tokens."""
+    """Return the table with masks at some positions of each row, which show other tokens."""
     ids, labels = table.token_ids.copy(), []
     for row, (places, tokens) in enumerate(zip(positions, shown, strict=True)):
         for place, token in zip(places, tokens, strict=True):

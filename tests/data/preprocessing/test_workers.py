@@ -45,7 +45,7 @@ def test_results_come_in_order_from_as_many_processes(num_workers, count):
 
 
 def count_starts(monkeypatch, then=lambda: None) -> list:
-    """The processes that are started from now on; `then` is called after each start."""
+    """Count the processes that are started from now on; `then` is called after each start."""
     start, started = multiprocessing.context.ForkProcess.start, []
 
     def counted(process):
@@ -98,7 +98,7 @@ def test_what_the_system_refused_a_task_keeps_its_number_and_path():
 
 
 class OddError(Exception):
-    """It cannot be copied: a copy is made with its text alone."""
+    """Cannot be copied: a copy is made with its text alone."""
 
     def __init__(self, number, text):
         super().__init__(text)
@@ -128,7 +128,7 @@ def test_a_ctrl_c_while_workers_are_started_comes_when_all_are(monkeypatch):
 
 @contextmanager
 def in_own_session(program):
-    """A Python program whose processes are all ended in the end, also where the test fails."""
+    """Run a Python program; at the end all its processes are ended, even if the test fails."""
     with subprocess.Popen(
         [sys.executable, "-c", program],
         cwd=REPOSITORY,
@@ -163,7 +163,7 @@ def test_a_ctrl_c_while_workers_are_started_is_not_lost(num_workers):
 
 
 def has_ended(pid: str) -> bool:
-    """Whether a process is gone, or is waited for by nobody but its parent."""
+    """Tell whether a process is gone, or only its parent still waits for it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
     except FileNotFoundError:
@@ -171,7 +171,7 @@ def has_ended(pid: str) -> bool:
 
 
 def outlast_the_others(number, folder):
-    """The first task waits for the end of the process of the others, which has nothing left to do."""
+    """Make the first task wait for the end of the other task's process, which has nothing left to do."""
     if number:
         (folder / "pid").write_text(str(os.getpid()))
         return number
@@ -206,7 +206,7 @@ def test_a_worker_that_is_lost_is_an_error_and_not_a_wait(how, message):
 
 
 def outlast_sigterm(folder):
-    """As a task whose library handles SIGTERM."""
+    """Ignore SIGTERM, as a task whose library handles it."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     (folder / f"{os.getpid()} began").touch()
     time.sleep(5)
@@ -222,7 +222,7 @@ def test_a_worker_that_ignores_sigterm_is_killed(tmp_path):
 
 
 def leave_a_thread(number, folder):
-    """As a library that a task uses: the process waits for its thread before it ends."""
+    """Leave a thread, as a library of a task may do: the process waits for its thread before it ends."""
 
     def work():
         time.sleep(5)
@@ -268,7 +268,7 @@ def let_seem_idle(monkeypatch, waits: set[int], ticks) -> None:
 
 
 def test_workers_that_seem_idle_once_are_waited_for(monkeypatch):
-    """As after a Ctrl-Z: the time passed while all processes were stopped. What seems idle twice on end is an error."""
+    """After a Ctrl-Z the clock has moved while all processes stood still; workers that seem idle twice are an error."""
     numbers = [(-number,) for number in range(9)]
     let_seem_idle(monkeypatch, {1, 3, 5}, itertools.repeat(0))
     assert list(run_ordered(abs, numbers, 2)) == [*range(9)]
@@ -283,7 +283,7 @@ def test_workers_that_use_the_processor_are_not_idle_however_long_a_task_takes(m
 
 
 def test_workers_that_do_nothing_are_an_error_and_not_a_wait(monkeypatch):
-    """As where a file system does not answer."""
+    """Workers do nothing, for example, if a file system does not answer."""
     monkeypatch.setattr("data.preprocessing.workers._IDLE_SECONDS", 0.2)
     with pytest.raises(ChildProcessError, match=r"processes \d+ \d+ have done nothing for 0.4 s: .*; start again"):
         list(run_ordered(time.sleep, [(600,)] * 4, 2))
@@ -293,7 +293,7 @@ def test_workers_that_do_nothing_are_an_error_and_not_a_wait(monkeypatch):
 
 
 class FakeDask:
-    """The parts of `distributed` and `dask_jobqueue` that are used; a task runs when its result is asked for."""
+    """Stands in for the used parts of `distributed` and `dask_jobqueue`; a task runs when its result is requested."""
 
     def __init__(self, monkeypatch):
         self.begun, self.cancelled, self.clusters = [], [], []

@@ -15,7 +15,7 @@ WORDS = [f"word{number}" for number in range(20_000)]
 
 
 def digest_of(text: str, mode: str = "near", size: int = 1 << 30) -> TextDigest:
-    """The digest of a text that is added in pieces of whole words."""
+    """Return the digest of a text that is added in pieces of whole words."""
     digest, words = TextDigest(mode), text.split(" ")
     for start in range(0, len(words), size):
         digest.add((" ".join(words[start : start + size]) + " ").encode())
@@ -23,14 +23,14 @@ def digest_of(text: str, mode: str = "near", size: int = 1 << 30) -> TextDigest:
 
 
 def shingles(words: list[str]) -> set[str]:
-    """All five neighbouring words; of fewer words one shingle."""
+    """Return all sequences of five neighbouring words; a shorter text is one shingle."""
     return {" ".join(words[place : place + 5]) for place in range(max(1, len(words) - 4))}
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 6, 4099, 4100, 4101, 4102, 9000])
 @pytest.mark.parametrize("size", [1000, 1 << 30])
 def test_a_signature_is_the_minhash_of_all_shingles_of_five_words(count, size):
-    """Whatever the pieces: shingles across two of them, and across batches of 4,096, count too."""
+    """The pieces do not matter: shingles across two pieces, and across batches of 4,096, count too."""
     words = WORDS[:count]
     expected = MinHash(128, seed=1, hashfunc=zlib.crc32, scheme="affine32")
     expected.update_batch([shingle.encode() for shingle in shingles(words)])
@@ -79,7 +79,7 @@ def test_texts_that_differ_in_case_and_white_space_are_equal(seen):
 
 
 def changed(words: list[str], number: int) -> list[str]:
-    """Words of which so many, far from each other, are others."""
+    """Replace this many words, far from each other."""
     words = words[:]
     for place in range(number):
         words[place * len(words) // number + 3] = f"other{place}"
@@ -87,7 +87,7 @@ def changed(words: list[str], number: int) -> list[str]:
 
 
 def test_alike_texts_are_found_where_four_fifths_of_the_shingles_are_common(tmp_path):
-    """The estimate of 128 hashes is exact to about 0.04: texts beyond that are judged right."""
+    """The estimate of 128 hashes is exact to about 0.04: texts farther from the limit are judged correctly."""
     index, rng = SeenDocuments(tmp_path / "index", "near"), random.Random(1)
     judged = {"alike": [], "unlike": []}
     for trial in range(30):

@@ -32,7 +32,7 @@ def sentences(number: int, seed: int = 1, length: int = 12) -> list[str]:
 @pytest.mark.parametrize("by_rows", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_folds_are_those_of_scikit_learn(folds, num_classes, by_rows, seed):
-    """Also of rare classes, and of classes all of which have fewer members than there are folds."""
+    """The folds agree also for rare classes, and if all classes have fewer members than there are folds."""
     rng = np.random.RandomState(seed)
     number = max(4, folds) if num_classes == 7 and seed == 2 else 61
     numbers = np.unique(rng.randint(40 if by_rows else 10**6, size=number), return_inverse=True)[1]

@@ -48,7 +48,7 @@ def run(output: Path, *arguments) -> dict:
 
 
 def documents(output: Path) -> dict[str, str]:
-    """Text by id."""
+    """Return text by id."""
     files = sorted(output.rglob("source/*/*.txt"), key=lambda path: (str(path.parent), int(path.stem)))
     rows = [line.split(" ", 1) for path in files for line in path.read_bytes().decode().split("\n")[:-1]]
     assert len({row[0] for row in rows}) == len(rows)
@@ -266,7 +266,7 @@ def test_undecodable_bytes_are_counted_and_marked(tmp_path, capsys):
 
 
 def test_letters_that_are_equal_are_the_same_in_every_file(tmp_path):
-    """Also where two pieces of a long text meet, of which each is brought to its normal form alone."""
+    """Letters are equal also where two pieces of a long text meet, although each piece is normalised alone."""
     long_text = "x" * (CHUNK_BYTES - 1) + "e\u0301\u0323 end"
     (tmp_path / "a.txt").write_text("Vie\u0323\u0302t of\ufb01ce Do\u00adnau Haus\u00ad\r\n bau \ufefb", "utf-8")
     (tmp_path / "b.jsonl").write_text(json.dumps({"text": long_text}) + "\n" + json.dumps({"text": "plain"}) + "\n")
@@ -300,7 +300,7 @@ def test_folders_are_read_in_order_and_strange_names_do_no_harm(tmp_path):
 
 
 def test_names_that_are_not_utf8_are_shown_with_their_bytes(tmp_path, capsys):
-    """In ids, in what deduplication remembers, and in the report, which is written after all the work."""
+    """The names are in ids, in the memory of deduplication, and in the report, which is written after all the work."""
     folder = os.fsencode(tmp_path) + b"/\xe9t\xe9"
     os.mkdir(folder)
     for name, data in (
@@ -401,7 +401,7 @@ def test_chinese_text_has_near_duplicates_too(tmp_path):
 
 
 def test_nearly_all_pairs_at_the_threshold_are_found(tmp_path):
-    """Of those whose signatures agree to that share; some are still compared in vain, and none is missed above."""
+    """At least 95% of the pairs whose signatures agree to the threshold are found, and no pair below it."""
     rng, alike, found, shares, threshold = random.Random(6), 0, 0, [], 0.8
     seen = SeenDocuments(tmp_path / "seen", "near")
     common = round(2 * threshold / (1 + threshold) * 200)
@@ -423,7 +423,7 @@ def test_nearly_all_pairs_at_the_threshold_are_found(tmp_path):
 
 
 def test_training_documents_of_all_files_are_mixed(tmp_path, monkeypatch):
-    """Shards are cut from neighbouring documents: a file has documents of all dates, in no order."""
+    """Shards are cut from neighbouring documents, so each file has documents of all dates, in no order."""
     texts = [f"Text {place} of them all. " + "It goes on for a while. " * (place % 40) for place in range(600)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     found = []
@@ -534,13 +534,13 @@ def test_a_line_of_100_megabytes_does_not_need_its_size_in_memory(tmp_path):
 
 
 def _peak(*arguments) -> int:
-    """KiB of an import in its own process."""
+    """Return the peak memory, in KiB, of an import in its own process."""
     return peak_of("from data import import_text; import_text.main(sys.argv[1:])", *arguments)
 
 
 @pytest.mark.long
 def test_a_bomb_is_left_out_in_bounded_memory(tmp_path):
-    """Half a gigabyte of blanks in 15 kB."""
+    """The file of 15 kB holds half a gigabyte of blanks."""
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "bomb.txt.zst").write_bytes(zstandard.ZstdCompressor().compress(b" " * 250_000_000) * 2)

@@ -400,7 +400,7 @@ def test_the_index_files_of_a_maildir_are_no_texts(tmp_path):
 
 @pytest.mark.parametrize("charset", ["koi8-r", "iso-8859-2", "iso-2022-jp"])
 def test_a_mail_that_an_editor_saved_as_utf_16_is_read_whatever_its_parts_say(charset):
-    """The editor has decoded what had eight bits; what had seven is still in the charset that it names."""
+    """The editor has decoded the 8-bit parts; 7-bit parts are still in the charset that they name."""
     body = {"koi8-r": "Привет", "iso-2022-jp": "会議".encode("iso-2022-jp").decode("ascii")}.get(charset, "Žluťoučký")
     headers = f"From: a@b.org\nSubject: Řeč\nContent-Type: text/plain; charset={charset}\n"
     coded = base64.b64encode("会議 Žß"[: 2 if "2022" in charset else None].encode(charset, "ignore")).decode()
@@ -414,7 +414,8 @@ def test_a_mail_that_an_editor_saved_as_utf_16_is_read_whatever_its_parts_say(ch
 
 
 def test_a_mail_without_a_suffix_is_read_as_one_and_an_unfinished_one_not(tmp_path, capsys):
-    """The headers of mails that are saved as `1` or `a.txt` went into the text, and so did a Maildir's `tmp`."""
+    """An earlier version took the headers of mails named `1` or `a.txt` into the text, and the files of a Maildir's
+    `tmp`."""
     content = mails()[0].as_bytes()
     for name in ("1", "2.txt"):
         (tmp_path / name).write_bytes(content)
@@ -432,7 +433,7 @@ def test_a_mail_without_a_suffix_is_read_as_one_and_an_unfinished_one_not(tmp_pa
 
 
 def test_a_charset_with_a_language_is_read():
-    """As RFC 2231 allows; the mail was no mail that can be read."""
+    """RFC 2231 allows it; an earlier version could not read such a mail."""
     head = "Subject: s\nContent-Type: text/plain; charset*=us-ascii'en'windows-1251\n\n"
     content = head.encode() + "Привет, мир".encode("cp1251")
     (row,) = read_mails([content], "eml", "auto", "en", Counter())

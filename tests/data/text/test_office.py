@@ -21,7 +21,7 @@ needs_office = pytest.mark.skipif(
 
 
 def read(path, findings=None, **reading) -> list[str]:
-    """The documents of a file, with single spaces."""
+    """Return the documents of a file, with single spaces."""
     documents, pieces = [], []
     (source,) = list_inputs([path], "auto", findings or Findings())
     for piece in read_pieces(source, Reading(**reading), findings or Findings()):
@@ -68,7 +68,7 @@ def word_run(text: str, formatting: str = "") -> str:
 
 
 def test_readings_above_a_word_are_no_part_of_it(tmp_path):
-    """Of ruby, as in HTML: the letters that say how a Chinese or Japanese word is read."""
+    """Ruby, here and in HTML, shows how a Chinese or Japanese word is read."""
     ruby = "<w:ruby><w:rt>" + word_run("kan") + "</w:rt><w:rubyBase>" + word_run("漢") + "</w:rubyBase></w:ruby>"
     body = f"<w:body><w:p><w:r>{ruby}</w:r>" + word_run("字") + "</w:p></w:body>"
     document = f'<w:document xmlns:w="{WORD}">{body}</w:document>'

@@ -54,7 +54,7 @@ def test_two_texts_are_the_same_if_their_words_are_or_most_of_their_shingles(one
 
 @pytest.mark.parametrize("seed", range(3))
 def test_nearly_equal_texts_get_one_number_also_through_others(seed):
-    """Families of 3 to 200 words. In a family of long texts the beginning changes from text to text."""
+    """Families have 3 to 200 words; in a family of long texts the beginning changes from text to text."""
     rng, texts = random.Random(seed), list[str]()
     while len(texts) < 70:
         words = rng.sample(WORDS, rng.choice([3, 5, 8, 200]))
@@ -75,7 +75,7 @@ def test_nearly_equal_texts_get_one_number_also_through_others(seed):
 
 
 def test_many_different_short_texts_stay_different():
-    """Titles of three words from fifty: many share two words with others."""
+    """Titles have three words out of fifty: many titles share two words with others."""
     rng = random.Random(1)
     titles = list({" ".join(rng.sample(WORDS[:50], 3)) for _ in range(3_000)})
     assert near_numbers(titles).tolist() == list(range(len(titles)))
@@ -93,7 +93,7 @@ def test_texts_of_a_large_family_are_found_in_any_order(monkeypatch):
 
 
 def test_only_texts_with_common_shingles_get_a_signature(monkeypatch):
-    """Nine shingles each; six of nine, or more, must be in other texts."""
+    """Each text has nine shingles; at least six of them must be in other texts."""
     counts = list[int]()
     signatures = same_text._signatures
 

@@ -41,7 +41,7 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
 
 
 def english(*texts: str) -> list[list[str]]:
-    """The sentences of each text."""
+    """Return the sentences of each text."""
     encoded = [text.encode() for text in texts]
     documents = np.concatenate([[0], np.cumsum([len(part) for part in encoded])]).astype(np.int64)
     data = b"".join(encoded)
@@ -99,7 +99,7 @@ SCRIPTS = {  # a language and its sentences, counted by hand
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_marks_of_every_script_end_sentences_in_every_language(script):
-    """Text of a folder is split as `en` if nobody names its language."""
+    """The text of a folder is split as `en` if nobody names its language."""
     language, marked = SCRIPTS[script]
     text, sentences = marked.replace("|", ""), marked.split("|")
     assert english(text) == [sentences]
@@ -177,7 +177,7 @@ def test_a_page_ends_at_a_sentence_not_at_an_abbreviation(abbreviation):
 @settings(deadline=None, derandomize=True)
 @given(st.lists(st.tuples(_TEXTS, st.booleans()), max_size=5), st.sampled_from([1, 30, 1 << 20]))
 def test_sentences_are_tokenised_as_if_each_were_alone(texts, batch_characters):
-    """Whatever text is held at a time; texts of one number are pieces of one document."""
+    """The amount of text in memory does not matter; texts of one number are pieces of one document."""
     tokenizer, counts = WordPieceTokenizer(WORDS), Counter()
     numbers = np.cumsum([not is_piece for _, is_piece in texts]).tolist()
     pairs = [(number, text) for number, (text, _) in zip(numbers, texts, strict=True)]
@@ -202,7 +202,7 @@ def test_sentences_are_tokenised_as_if_each_were_alone(texts, batch_characters):
 
 
 def part_starts(start: int, stop: int, continues: list[bool], limit: int) -> list[int]:
-    """Where the equal parts of a sentence start: before a word, at most half of a part earlier."""
+    """Return where the equal parts of a sentence start: before a word, at most half of a part earlier."""
     starts = [start]
     while stop - start > limit:
         number = math.ceil((stop - start) / limit)
@@ -321,7 +321,7 @@ def test_source_text_is_accepted(tmp_path, name, text):
 
 
 def test_the_printed_command_gives_what_both_commands_read(tmp_path, capsys, monkeypatch):
-    """Nothing of the text is lost."""
+    """The printed command loses no text."""
     monkeypatch.chdir(tmp_path)
     rng = random.Random(1)
     put(tmp_path, "my texts/a.txt", PROSE + " ".join(f"w{rng.randrange(99)}" for _ in range(50)))

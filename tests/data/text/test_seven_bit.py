@@ -40,7 +40,7 @@ def test_a_text_of_seven_bits_or_wide_characters_is_recognised(text, codec, piec
 
 
 def test_microsofts_characters_in_iso_2022_jp_are_read():
-    """Row 13 of the table: a circled one at 2D21, a company's sign at 2D6A; an IBM extension at 7C62; half width."""
+    """Row 13 of the table has a circled one at 2D21 and a company's sign at 2D6A; 7C62 is an IBM extension."""
     line = b"a \x1b$B-!-j|b$3$s\x1b(B b \x1b(I12\x1b(B\n"
     content = JAPANESE.encode("iso-2022-jp") + line
     assert read(content)[0] == JAPANESE + "a ①㈱髙こん b ｱｲ\n"

@@ -72,7 +72,7 @@ def test_an_id_is_found_wherever_a_chunk_ends(tmp_path, monkeypatch):
 
 
 def test_an_import_of_an_import_changes_no_byte(tmp_path):
-    """Source code too, whose line breaks are kept."""
+    """The text includes source code, whose line breaks are kept."""
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/a.py").write_text("def f():\n    return 1\n\nprint(f())\n")
     (tmp_path / "raw/b.txt").write_text("One bird.\n\nTwo fish.\n")

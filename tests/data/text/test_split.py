@@ -14,7 +14,7 @@ from data.text.sentences import last_start
 
 
 def prose(rng: random.Random, num_bytes: int) -> str:
-    """Distinct sentences of about that size in all."""
+    """Return distinct sentences of about this size in all."""
     sentences, size = [], 0
     while size < num_bytes:
         words = [f"w{rng.randrange(10**6)}" for _ in range(rng.randint(3, 15))]
@@ -24,7 +24,7 @@ def prose(rng: random.Random, num_bytes: int) -> str:
 
 
 def split(folder, texts: dict[str, str], *arguments) -> tuple[dict, dict[str, dict[str, str]]]:
-    """(report, {part: {id: text}}) of texts by file name."""
+    """Return (report, {part: {id: text}}) for texts by file name."""
     (folder / "in").mkdir(parents=True)
     for name, text in texts.items():
         (folder / "in" / f"{name}.txt").write_text(text)
@@ -141,7 +141,7 @@ def test_text_without_sentences_is_cut_at_words_or_characters(tmp_path, letters,
 
 
 def blocks_of(text: bytes, number: int) -> list[bytes]:
-    """Blocks of about equal size, cut at the last start of a sentence in the second half of each."""
+    """Divide into blocks of about equal size, each cut at the last start of a sentence in its second half."""
     blocks, start = [], 0
     for place in range(1, number):
         block = text[start : len(text) * place // number]
@@ -170,7 +170,7 @@ def test_blocks_are_the_text(texts, num_blocks):
 
 
 def planned(hashes: list[int], sizes: list[int], grouped: list[bool], fraction: float) -> tuple[list[int], list[bool]]:
-    """(blocks of each document, whether each block is held out) by the hashes, the smallest first."""
+    """Return (blocks of each document, whether each block is held out) by the hashes, the smallest first."""
     total = sum(sizes)
     target = max(total * fraction, min(1000, total * 0.2))
     block_bytes = min(8 << 20, max(256, int(target) // 8))

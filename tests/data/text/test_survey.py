@@ -78,7 +78,7 @@ def test_errors_name_the_flag_that_was_typed():
 
 
 def part(folder: Path, name: str) -> dict[str, str]:
-    """Text by id."""
+    """Return text by id."""
     lines = (line for file in (folder / name).rglob("*.txt") for line in file.read_text().splitlines())
     return dict(line.split(" ", 1) for line in lines)
 

@@ -112,7 +112,7 @@ KEPT = [TEXTS[0], TEXTS[1], "string"]
 
 @pytest.mark.parametrize("kind", ["csv", "xlsx"])
 def test_a_row_of_types_and_names_that_come_again_are_no_rows(tmp_path, kind):
-    """But types stand right below the names alone."""
+    """Types are recognised only directly below the names."""
     file = tmp_path / f"a.{kind}"
     if kind == "csv":
         file.write_text("\n".join(";".join(row) for row in TYPED))
@@ -208,7 +208,7 @@ def wide(folder: Path, kind: str, number: int) -> Path:
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
 def test_the_time_grows_with_the_columns_not_with_their_square(tmp_path, kind):
-    """20,000 columns took 100 times as long; a CPU second is ten times what they need."""
+    """An earlier version took 100 times as long for 20,000 columns, which need a tenth of the limit of a CPU second."""
     file = wide(tmp_path, kind, 20_000)
     begun = time.process_time()
     rows, _ = read(file, TableForm((), text=TextColumn(None)), kind)

@@ -25,7 +25,7 @@ TEXTS = {
 
 @pytest.fixture
 def source(tmp_path):
-    """A function of a language: its imported text."""
+    """Return a function that imports text of a language."""
 
     def imported(language, separator="file"):
         (tmp_path / language).mkdir()

@@ -49,7 +49,7 @@ JIEBA = (*STATIC, "--word-segmenter", "jieba")
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """vocab.txt and 60 documents of some of the sentences."""
+    """Write vocab.txt and 60 documents of some of the sentences."""
     root = tmp_path_factory.mktemp("chinese")
     (root / "vocab.txt").write_text("".join(token + "\n" for token in WORDS.tokens), encoding="utf-8")
     rng = np.random.default_rng(0)
@@ -68,12 +68,12 @@ def run(corpus, sink, *flags, workers=1):
 
 @pytest.fixture(scope="module")
 def with_jieba(corpus, tmp_path_factory):
-    """Shards with static masks of whole words that the segmenter found."""
+    """Make shards with static masks of whole words that the segmenter found."""
     return run(corpus, tmp_path_factory.mktemp("jieba"), *JIEBA)
 
 
 def samples(folder) -> list[tuple[list[str], list[int]]]:
-    """(tokens as they were before masking, masked positions) of each sample."""
+    """Return (tokens before masking, masked positions) of each sample."""
     found = []
     for path in sorted(folder.glob("*.parquet")):
         for row in pq.ParquetFile(path).read(use_threads=False).to_pylist():
@@ -86,7 +86,7 @@ def samples(folder) -> list[tuple[list[str], list[int]]]:
 
 
 def occurrences(folder, word: list[str]) -> Counter:
-    """How many of its tokens are masked, over all places where the word stands."""
+    """Return the number of masked tokens of each occurrence of the word."""
     return Counter(
         sum(place in positions for place in range(start, start + len(word)))
         for tokens, positions in samples(folder)
@@ -161,7 +161,7 @@ DYNAMIC = LOADING.model_copy(update={"masking": "dynamic", "whole_word_masking":
 
 
 def dynamic_occurrences(folder, word: list[str], settings) -> Counter:
-    """How many of its tokens are masked in the batches of a training, over all places where the word stands."""
+    """Return the number of masked tokens of each occurrence of the word in the batches of a training."""
     dataset = PretrainingDataset(folder, WORDS, settings, seed=42)
     counts: Counter = Counter()
     batches = PretrainingLoader(dataset, global_batch_size=16, micro_batch_size=16).batches()

@@ -105,7 +105,7 @@ def test_a_finished_extraction_is_not_repeated_and_other_text_not_touched(dump, 
 
 @pytest.mark.parametrize("place", range(14))
 def test_an_extraction_stopped_anywhere_ends_in_the_same_files(dump, tmp_path, monkeypatch, place):
-    """Stopped at each n-th call that changes something on the disk."""
+    """The extraction is stopped at each n-th call that changes something on the disk."""
     extract(job(dump, tmp_path / "whole"), 1)
     calls = 0
 
@@ -245,7 +245,7 @@ def test_a_page_longer_than_memory_is_skipped_and_counted(tmp_path):
 
 @pytest.mark.long
 def test_memory_does_not_grow_with_the_dump(tmp_path):
-    """Ten times the dump, the same memory; and a bomb of 400 MB in a few hundred bytes costs no more."""
+    """Ten times the dump needs the same memory; so does a bomb of 400 MB in a few hundred bytes."""
     peaks = {}
     for name, parts in (
         ("small", [page(n, article(n, 200)) for n in range(40)]),
@@ -263,13 +263,13 @@ def test_memory_does_not_grow_with_the_dump(tmp_path):
 
 
 def _peak(dump: Path, output: Path) -> int:
-    """KiB of an extraction in its own process."""
+    """Return the peak memory, in KiB, of an extraction in its own process."""
     code = "from pathlib import Path; from data.wikipedia.articles import Extraction, extract\n"
     return peak_of(f"{code}extract(Extraction(Path(sys.argv[1]), Path(sys.argv[2])), 1)", dump, output)
 
 
 class Site:
-    """A mirror with one dump and its list of checksums."""
+    """Serves as a mirror with one dump and its list of checksums."""
 
     def __init__(self, data: bytes, digest: str | None = None, date: str = "20240101") -> None:
         self.name = f"enwiki-{date}-pages-articles-multistream.xml.bz2"

@@ -17,7 +17,7 @@ REST = "It is a long river that runs through the old town to the sea."
 
 
 def one(markup: str, language: str = "en") -> str:
-    """The only paragraph."""
+    """Return the only paragraph."""
     found = prose_of(markup, SITE, language)
     assert len(found) == 1, found
     return found[0]
@@ -308,14 +308,14 @@ NESTED = [("[[", "]]"), ("{{lang|", "}}"), ("[[a|", "]]"), ("\n{|\n", "\n|}\n"),
 
 
 def nested(start: str, end: str, count: int) -> str:
-    """A page of so many characters: constructs in one another, and a text in the middle."""
+    """Return a page of this many characters: constructs in one another, and a text in the middle."""
     depth = count // (len(start) + len(end) + 20)
     return start * depth + "a word " * (20 * depth // 7) + end * depth
 
 
 @pytest.mark.parametrize("piece", [*PIECES, *SPACED, *NESTED])
 def test_the_time_is_proportional_to_the_length(piece):
-    """Ten times the length; a quadratic scan would take a hundred times as long.
+    """The long text is ten times the short one; a quadratic scan would take a hundred times as long.
 
     The thread's time and no garbage collection, because what else this process holds and does is not the scanner's.
     """
@@ -358,7 +358,7 @@ def words(text: str) -> list[str]:
 
 @pytest.mark.parametrize("number", range(5))
 def test_the_words_are_those_of_a_parser_of_wiki_markup(number):
-    """mwparserfromhell, which knows the grammar, strips the same; it keeps headings and lists, which are added here."""
+    """mwparserfromhell, which knows the grammar, strips the same; it keeps headings and lists, which the test adds."""
     markup = article(number)
     expected = mwparserfromhell.parse(markup).strip_code(normalize=True)
     expected = expected.replace("History", "").replace(" item", "").replace("* item", "").replace("Category:Rivers", "")
