@@ -185,8 +185,7 @@ def test_older_paddlenlp_description_with_nested_sizes(tmp_path):
 
 
 def nvidia_names(ours: dict[str, np.ndarray], fuse: str | None = None) -> dict[str, np.ndarray]:
-    """Return generated names in the order in which NVIDIA's network creates its layers: its static.save has no
-    others."""
+    """Return generated names in the order in which NVIDIA's network creates its layers; static.save has no other."""
     theirs, counts = {}, {"linear": 0, "layer_norm": 0, "embedding": 0}
 
     def add(kind: str, weight: np.ndarray, bias: np.ndarray | None = None) -> None:

@@ -41,8 +41,7 @@ def python() -> Iterator[WarmPython]:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory, python) -> Iterator[Path]:
-    """Make the clone of a group; at the end no result in it may hold an environment, and no file at all a secret of
-    it."""
+    """Make the clone of a group; at the end no result in it may hold an environment, and no file one of its secrets."""
     folder = fresh_clone(tmp_path_factory.mktemp("documents") / "clone")
     python.use_in(folder)
     yield folder

@@ -43,7 +43,7 @@ class Tuning:
         return next(path for path in output.iterdir() if (path / "metrics.jsonl").exists())
 
     def digest(self, output: Path) -> str:
-        """Return the sha256 of losses and scores of all updates, of the last and best checkpoint, and of all
+        """Return the sha256 of losses and scores of all updates, of the last and best checkpoint, and of the
         results."""
         stage = self.stage(output)
         parent = next(path.parent.parent for path in (output / "bert-test").rglob("manifest.json"))

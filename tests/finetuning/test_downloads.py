@@ -25,7 +25,7 @@ def own_places(tmp_path, monkeypatch):
 
 @pytest.fixture
 def served(monkeypatch):
-    """A mirror with small files, whose checksums are the pinned ones."""
+    """Serve a mirror with small files, whose checksums are the pinned checksums."""
     pins = {name: (hashlib.sha256(data).hexdigest(), len(data)) for name, data in DATA.items()}
     monkeypatch.setitem(download_squad.FILES, "1.1", {name: pins[name] for name in DATA if name.endswith("json")})
     monkeypatch.setitem(download_glue.ARCHIVES, "AX", {"AX.tsv": pins["AX.tsv"]})

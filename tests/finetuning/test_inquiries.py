@@ -38,7 +38,7 @@ def test_a_long_training_names_what_makes_it_shorter(config):
 
 
 def test_a_clock_is_what_the_plan_shows(config):
-    """Of --hours 0.2 the ranks get 12 minutes."""
+    """With --hours 0.2 the ranks get 12 minutes."""
     shown = report(derive(config, finish_in=720))
     assert "time 12.0 minutes, in which about " in shown and "make it shorter" not in shown
 

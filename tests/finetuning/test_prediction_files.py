@@ -43,7 +43,7 @@ FORMS = {
 
 
 def write(target, ends, rows, tail=b"", command=None, until=None, said=None):
-    """The numbers of the row that it continued with; KeyboardInterrupt after `until` rows."""
+    """Write the missing rows and return the number of the first; KeyboardInterrupt after `until` rows."""
     log = [].append if said is None else said.append
     with PredictionFiles({target: ends}, command or {"a": 1}, flag="--output", unit="lines", log=log) as files:
         for number in range(files.rows, len(rows)):

@@ -37,7 +37,7 @@ def sentence_file(folder: Path, number: int = 41) -> Path:
 
 
 def question_file(folder: Path, num_articles: int = 5) -> Path:
-    """Each article has three paragraphs, the second without a question."""
+    """Write articles of three paragraphs each, the second without a question."""
     paragraphs = []
     for article in range(num_articles):
         for part in range(3):
@@ -48,7 +48,7 @@ def question_file(folder: Path, num_articles: int = 5) -> Path:
 
 
 def word_file(folder: Path, number: int = 41) -> Path:
-    """Sentences in documents of nine, some with two blank lines behind them."""
+    """Write sentences in documents of nine, some with two blank lines behind them."""
     lines = ["-DOCSTART-", ""]
     for row in range(number):
         lines += [*SENTENCES[row % 41].split(), *[""] * (1 + row % 2), *["-DOCSTART- -X-", ""] * (row % 9 == 8)]
@@ -79,7 +79,7 @@ def predict(name: str, models: dict[str, Path], source: Path, output: Path, *fla
 
 
 def results(output: Path) -> dict[str, bytes]:
-    """The files of results, finished or not."""
+    """Return the files of results, finished or not."""
     return {path.name: path.read_bytes() for path in output.rglob("*") if "predictions" in path.name}
 
 
@@ -143,7 +143,7 @@ def test_windows_can_have_whole_documents(tmp_path):
 
 
 def peak_of(windows: Iterator) -> int:
-    """Bytes allocated at most while the windows are read, one after the other."""
+    """Return the most bytes that are allocated while the windows are read, one after the other."""
     tracemalloc.start()
     try:
         for _ in windows:

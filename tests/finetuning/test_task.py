@@ -44,7 +44,7 @@ class Config(FineTuningConfig):
 
 
 def table_of(num_samples: int, seed: int = 1) -> FeatureTable:
-    """Sequences of 4 to 9 words; the class is whether word 7 is among them."""
+    """Return sequences of 4 to 9 words; the class is whether word 7 is among them."""
     rng = np.random.RandomState(seed)
     lengths = rng.randint(4, 10, num_samples)
     offsets = offsets_of(lengths)
@@ -117,7 +117,7 @@ class Numbers(FineTuningTask):
 
 
 def scored(values):
-    """`Numbers` whose evaluations have the given accuracies."""
+    """Return `Numbers` whose evaluations have the given accuracies."""
     values = iter(values)
 
     class Scored(Numbers):
@@ -262,7 +262,7 @@ def test_the_best_weights_are_kept_and_used_and_both_scores_told_apart(tmp_path,
 
 
 def test_what_an_evaluation_adds_to_a_checkpoint_is_in_those_of_later_starts(tmp_path, capsys):
-    """Also in those before the next evaluation, as without an interruption."""
+    """Checkpoints before the next evaluation have the addition too, as without an interruption."""
 
     evaluations = list[int]()
 
@@ -296,7 +296,7 @@ def test_what_an_evaluation_adds_to_a_checkpoint_is_in_those_of_later_starts(tmp
 
 
 def test_best_weights_of_an_earlier_version_get_the_files_of_this_one(tmp_path):
-    """Which that version did not write: the run goes on, and a later evaluation is not the best."""
+    """The earlier version did not write these files; the run goes on, and a later evaluation is not the best."""
 
     class Later(scored([0.4, 0.4, 0.9])):
         def texts(self):
@@ -395,7 +395,7 @@ def test_every_recipe_makes_settings(trained, tmp_path, entry, name):
 
 @pytest.fixture
 def settings_with(tmp_path):
-    """Resolves the flags of an entry point for weights beside which a task.json lies."""
+    """Resolve the flags of an entry point for weights with a task.json beside them."""
 
     def resolve(entry, usage, *words):
         (tmp_path / "task.json").write_text(usage.to_json())

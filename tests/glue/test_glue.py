@@ -33,7 +33,7 @@ SIZE = len(VOCABULARY)
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """A folder with an encoder of random weights, its description and its vocabulary."""
+    """Make a folder with an encoder of random weights, its description and its vocabulary."""
     from bert.model.objectives import SequenceClassificationObjective
     from program import build_prediction_program
 
@@ -77,7 +77,7 @@ def sentences(rng, size):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """SST-2 as it is published, and the same as a user's CSV."""
+    """Write SST-2 as published, and the same rows as a user's CSV."""
     folder, rng = tmp_path_factory.mktemp("sst"), np.random.RandomState(1)
     for name, size in (("train", 400), ("dev", 60)):
         texts, labels = sentences(rng, size)
@@ -95,7 +95,7 @@ TRAINING = "--do-train --do-eval --batch-size 20 --epochs 8 --learning-rate 3e-3
 
 @pytest.fixture(scope="module")
 def trained(weights, files, tmp_path_factory):
-    """The folder of a run of SST-2 that trained, evaluated and predicted."""
+    """Return the folder of a run of SST-2 that trained, evaluated and predicted."""
     folder = tmp_path_factory.mktemp("trained")
     run(
         folder,
@@ -178,7 +178,7 @@ def test_files_of_ones_own_and_then_only_a_prediction(weights, files, tmp_path):
 
 @pytest.mark.long
 def test_a_linear_model_of_the_tokens_helps_an_encoder_that_has_learned_little(weights, files, tmp_path, capsys):
-    """It counts in each evaluation, and wherever the classifier is used afterwards."""
+    """The linear model counts in each evaluation, and wherever the classifier is used afterwards."""
     line = (
         f"--task-name custom --text-column words --label-column kind --train-file {files}/train.csv --eval-file "
         f"{files}/dev.csv --do-train --do-eval --batch-size 20 --max-steps 4 --eval-freq 2 "
@@ -228,7 +228,7 @@ def test_a_linear_model_of_the_tokens_helps_an_encoder_that_has_learned_little(w
 
 @pytest.mark.long
 def test_a_classifier_that_is_extended_equals_the_uninterrupted_one(weights, files, tmp_path):
-    """The checkpoint from which it is extended has a calibrated head, and its training goes on from the trained one."""
+    """The extended checkpoint has a calibrated head; its training goes on from the trained head."""
     header, *rows = (files / "dev.csv").read_text().splitlines()
     wrong = [row.replace("good", "bad") if number % 9 == 1 else row for number, row in enumerate(rows)]
     (tmp_path / "dev.csv").write_text("\n".join([header, *wrong]) + "\n")
@@ -335,13 +335,13 @@ def test_what_cannot_be_done_is_refused_before_anything_starts(weights, tmp_path
 
 
 def settings(weights, words: str):
-    """The settings that run_glue.py makes from flags."""
+    """Return the settings that run_glue.py makes from flags."""
     common = f"--max-seq-length 16 --from-pretrained-params {weights} --device cpu"
     return parse_arguments(ENTRY, shlex.split(f"{words} {common}"))
 
 
 def test_a_broken_line_of_a_large_set_to_evaluate_is_left_out_and_told(weights, tmp_path):
-    """QQP's published files have such lines."""
+    """The published files of QQP have such lines."""
     (tmp_path / "dev.tsv").write_text("sentence\tlabel\n" + "wa1 wb2\t1\n" * 20_000 + "torn\n")
     with messages() as lines:
         task = LabelTask(settings(weights, f"--task-name SST-2 --data-dir {tmp_path} --do-eval"))
@@ -452,7 +452,7 @@ def test_a_tokenizer_json_of_another_kind_is_the_vocabulary_and_decides_on_case(
 
 
 def test_a_tokenizer_json_is_vocabulary_enough(weights, files, tmp_path):
-    """transformers 5 saves no vocab.txt; what is trained from its folder has one."""
+    """transformers 5 saves no vocab.txt; the folder of a model that is trained from such a folder has one."""
     run_convert.main(["--from", str(weights), "--to", str(tmp_path / "hf"), "--to-format", "hf"])
     (tmp_path / "hf/vocab.txt").unlink()
     steps = []

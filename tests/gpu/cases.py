@@ -29,7 +29,7 @@ _SCHEDULE = (
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """All that the program of rank 0 is made from."""
+    """Holds everything from which the program of rank 0 is made."""
 
     objective_name: str  # of bert.model.objectives, contrastive or reranking
     model: BertConfig
@@ -53,7 +53,7 @@ class Case:
         return made if self.group_size is None else dataclasses.replace(made, group_size=self.group_size)
 
     def inputs(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the largest micro-batch."""
+        """Return the shapes of the largest micro-batch."""
         objective, batch = self.objective(), self.batch_size
         sizes = {1: (batch,), 2: (batch, self.sequence_length)}
         tokens = (batch * self.sequence_length,)
@@ -71,13 +71,13 @@ class Case:
         }
 
     def without_schedule(self) -> "Case":
-        """Equal for cases of one program."""
+        """Return the case without its schedule: it is equal for cases of one program."""
         values = {name: value for name, value in self.optimizer.model_dump().items() if name not in _SCHEDULE}
         return dataclasses.replace(self, optimizer=OptimizerSettings(**values))
 
 
 def recorded_kernels(config: PretrainingConfig) -> FusedKernels:
-    """What is `auto` is recorded as plain, the fallback; the variants have the fused kernels."""
+    """Return the kernels with `auto` as plain, the fallback; the variants have the fused kernels."""
     automatic = {f"fuse_{name}": "off" for name, value in config.hardware.fusions().items() if value == "auto"}
     return resolve_auto(derive(config, **automatic), DeviceFeatures("gpu", AMPERE)).kernels()
 
@@ -99,7 +99,7 @@ def pretraining(config: PretrainingConfig, num_ranks: int = NUM_RANKS) -> Case:
 
 
 def fine_tuning(objective: str, recipe: dict[str, Any], model: str) -> Case:
-    """A recipe of flat names; what it leaves open is the default's."""
+    """Return a recipe of flat names; settings that it leaves open have their defaults."""
 
     def settings(kind):
         return kind(**{name: value for name, value in recipe.items() if name in kind.model_fields})
@@ -118,7 +118,7 @@ def fine_tuning(objective: str, recipe: dict[str, Any], model: str) -> Case:
 
 
 def all_cases() -> dict[str, Case]:
-    """By name: the recipes, one of them with one micro-step an update on many nodes, and settings that change it."""
+    """Return cases by name: the recipes, one of them with one micro-step an update on many nodes, and variants."""
     found = {name: pretraining(recipe()) for name, recipe in RECIPES.items() if not name.startswith("quickstart")}
     found |= {
         name: fine_tuning("QuestionAnsweringObjective", SQUAD_RECIPES[name](), "bert-large-uncased")
@@ -155,7 +155,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def distinct(cases: dict[str, Case]) -> dict[str, str]:
-    """Name -> the name of the first case of the same program, which holds the record of both."""
+    """Map each name to the first case of the same program, which holds the record of both."""
     first: dict[str, str] = {}
     result = {}
     for name, case in cases.items():

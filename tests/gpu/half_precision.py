@@ -35,7 +35,7 @@ class Rounding:
 
 @contextlib.contextmanager
 def of_gpu(roundings: list[Rounding] | None = None) -> Iterator[None]:
-    """Build programs as for a GPU, rounded; `roundings` gets those of the next program."""
+    """Build programs as for a GPU, rounded; `roundings` gets the roundings of the next program."""
 
     def supported(dtype):
         return "GPU", set(), core.op_supported_infos("CPU", core.VarDesc.VarType.FP16)[0]
@@ -55,7 +55,7 @@ def of_gpu(roundings: list[Rounding] | None = None) -> Iterator[None]:
 
 
 def round_half_precision(main: static.Program) -> list[Rounding]:
-    """Make the variables of 16 bits float32 and round what is written to them."""
+    """Turn 16-bit variables into float32 and round the values that are written to them."""
     types = {}
     for block in main.blocks:
         for name, variable in block.vars.items():
@@ -84,7 +84,7 @@ def _compute_in_float32(operator, types: dict) -> None:
 
 
 def _round(block, index: int, operator, name: str, dtype) -> Rounding:
-    """Insert after `operator` what rounds its output. Paddle's casts on a CPU truncate: t(x + (x - t(x))) rounds."""
+    """Insert after `operator` a rounding of its output. Paddle's casts on a CPU truncate: t(x + (x - t(x))) rounds."""
     shape, exact = block._find_var_recursive(name).shape, name
     if name not in operator.input_arg_names:
         exact = f"{name}.exact"

@@ -38,7 +38,7 @@ _CPP_TYPES = {"float": "float32", "double": "float64", "int": "int32", "int64_t"
 
 
 def missing_kernels(program: static.Program, device: str) -> list[str]:
-    """A line for each kind of operator that could not run on `device` (cpu | gpu), with its number; empty: all can."""
+    """Return a line for each kind of operator that could not run on `device` (cpu | gpu), with its number of uses."""
     found: Counter[str] = Counter()
     for block in program.blocks:
         for operator in block.ops:
@@ -73,7 +73,7 @@ def _types(names: list[str], block) -> set[str]:
 
 @lru_cache(maxsize=None)
 def registered_kernels(operator: str) -> frozenset[tuple[str, str]]:
-    """(place, dtype) of every kernel of an operator, such as ("gpu", "float16").
+    """Return (place, dtype) of every kernel of an operator, such as ("gpu", "float16").
 
     Without those for strided tensors, which Paddle's executor of static programs does not take.
     """
@@ -109,7 +109,8 @@ FINE_TUNING = ("QuestionAnswering", "SequenceClassification", "SequenceRegressio
 
 
 def combinations() -> Iterator[tuple[str, str, str, FusedKernels]]:
-    """(objective, optimizer, precision, kernels): all kernels for pre-training, all or none for the other objectives.
+    """Yield (objective, optimizer, precision, kernels): all kernels for pre-training, all or none for the other
+    objectives.
 
     LAMB accumulates over two micro-steps, AdamW updates after each.
     """
@@ -127,7 +128,7 @@ def named(objective: str, optimizer: str, precision: str, kernels: FusedKernels)
 
 
 def missing(group: Any, device: str) -> dict[str, list[str]]:
-    """Combination -> its operators without a kernel, each after the kind of program.
+    """Map each combination to its operators without a kernel, each after the kind of program.
 
     Args:
         group: the ranks that the programs are built for.

@@ -22,7 +22,7 @@ _NO_DATA = ("feed", "fetch")
 
 
 def dtype_of(variable) -> str | None:
-    """`float32`, ...; None for variables that are no tensors (the scopes of a conditional block)."""
+    """Return `float32`, ...; None for variables that are no tensors (the scopes of a conditional block)."""
     try:
         return str(variable.dtype).split(".")[-1].lower()
     except RuntimeError:
@@ -34,7 +34,7 @@ def role_of(operator) -> int:
 
 
 def bound_shapes(program: static.Program, inputs: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Shape of every tensor of the program when its inputs have the given shapes.
+    """Return the shape of every tensor of the program when its inputs have the given shapes.
 
     Raises:
         ValueError: an operator whose output shape does not follow from these inputs.
@@ -108,12 +108,12 @@ def _complete(operator, block, values: dict[str, list[int]]) -> None:
 
 
 def _is_shape_only(name: str, operator) -> bool:
-    """XShape carries the shape of a reshaped tensor to the backward pass, and no data."""
+    """Tell whether a variable is an XShape: it carries a shape to the backward pass, and no data."""
     return "XShape" in operator.output_names and name in operator.output("XShape")
 
 
 def tensor_bytes(program: static.Program, shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
-    """Bytes of every variable; 0 for those without data of their own (`FusedOutput` holds that of its parts)."""
+    """Return the bytes of every variable; 0 for parts of a `FusedOutput`, which holds their data."""
     result = {}
     for block in program.blocks:
         slots = [(op, slot) for op in block.ops for slot in ("XShape", "FusedOutput") if slot in op.output_names]
@@ -135,7 +135,7 @@ class Moment:
 
 
 def walk(program: static.Program, sizes: dict[str, int]) -> Iterator[Moment]:
-    """Temporaries alive at each operator, in the order of execution, sub-blocks included.
+    """Yield the temporaries alive at each operator, in the order of execution, sub-blocks included.
 
     Persistable variables do not count. Operators that only change a shape do copy: Paddle 2.6's executor shares no
     memory between their input and output.
@@ -157,7 +157,7 @@ def walk(program: static.Program, sizes: dict[str, int]) -> Iterator[Moment]:
 
 
 def _read_or_written(operator) -> set[str]:
-    """Variables whose data an operator needs: the gradient of an addition, say, reads only the shapes of its terms."""
+    """Return the variables whose data an operator needs: the gradient of an addition reads only its terms' shapes."""
     inputs = {slot: operator.input(slot) for slot in operator.input_names}
     outputs = {slot: operator.output(slot) for slot in operator.output_names}
     attributes = {name: operator.attr(name) for name in operator.attr_names}
@@ -186,7 +186,7 @@ _FUSED = ("fused_", "flash_attn")
 
 
 def record(program, inputs: Mapping[str, tuple[int, ...]]) -> Record:
-    """The facts of a TrainingProgram whose inputs have these shapes, by section.
+    """Return the facts of a TrainingProgram whose inputs have these shapes, by section.
 
     Raises:
         ValueError: shapes that do not follow from `inputs`.
@@ -223,7 +223,7 @@ def waits_for_device(operator, block) -> bool:
 
 
 def record_forward(main, inputs: Mapping[str, tuple[int, ...]], parameters: Sequence[str]) -> dict[str, Any]:
-    """The facts of a program without backward, of an evaluation or a prediction, whose inputs have these shapes."""
+    """Return the facts of an evaluation or a prediction, without backward, whose inputs have these shapes."""
     sizes = tensor_bytes(main, bound_shapes(main, dict(inputs)))
     operators = [("forward", operator, main.global_block()) for operator in main.global_block().ops]
     peak = max(moment.live_bytes for moment in walk(main, sizes))
@@ -236,7 +236,7 @@ def record_forward(main, inputs: Mapping[str, tuple[int, ...]], parameters: Sequ
 
 
 def memory(program, sizes: Mapping[str, int]) -> Facts:
-    """Memory of one rank in MB (10^6 bytes): what persists, and the temporaries of a micro-step at their maximum."""
+    """Return the memory of one rank in MB (10^6 bytes): persistent variables, and a micro-step's most temporaries."""
     persistable = {variable.name for variable in program.main.list_vars() if variable.persistable}
     half = {variable.name for variable in program.main.list_vars() if dtype_of(variable) in _HALF_PRECISION}
     buffers = [op for op in program.startup.global_block().ops if op.type == "coalesce_tensor"]
@@ -262,7 +262,7 @@ def memory(program, sizes: Mapping[str, int]) -> Facts:
 
 
 def differences(expected: Record, found: Record, name: str = "record") -> str:
-    """A unified diff, section by section; empty when the records agree."""
+    """Return a unified diff, section by section; empty when the records agree."""
     lines: list[str] = []
     for section in dict.fromkeys([*expected, *found]):
         before, after = (
@@ -277,7 +277,7 @@ def differences(expected: Record, found: Record, name: str = "record") -> str:
 
 
 def dump(facts: Record) -> str:
-    """The record as JSON, a fact a line."""
+    """Return the record as JSON, a fact a line."""
     return json.dumps(facts, indent=1) + "\n"
 
 
@@ -306,7 +306,7 @@ def _repetitions(labels: Sequence[str], start: int, length: int) -> int:
 
 
 def _part(operator, block) -> str:
-    """forward | backward | update: operators in the conditional block run once per update, whatever their role."""
+    """Return forward, backward or update: operators in the conditional block count as update, whatever their role."""
     role = role_of(operator)
     if block.idx > 0 or role & OPTIMIZE:
         return "update"
@@ -314,7 +314,7 @@ def _part(operator, block) -> str:
 
 
 def _update_in_order(main) -> list[tuple]:
-    """The operators that run once per update, and all collectives, in their order: (operator, block)."""
+    """Return (operator, block) of the operators that run once per update, and all collectives, in their order."""
     result = []
     for operator in main.global_block().ops:
         if operator.has_attr("sub_block"):
@@ -326,7 +326,7 @@ def _update_in_order(main) -> list[tuple]:
 
 
 def _input_types(operator, block) -> str:
-    """The floating types an operator reads, such as `float16` or `float16+float32`; `` when it reads none."""
+    """Return the floating types an operator reads, such as `float16` or `float16+float32`; `` when it reads none."""
     variables = [block._find_var_recursive(name) for name in operator.input_arg_names]
     types = {dtype_of(variable) for variable in variables if variable is not None}
     return "+".join(name for name in _FLOATS if name in types)
@@ -338,7 +338,7 @@ def _label(operator, block) -> str:
 
 
 def _inputs(main, shapes) -> Facts:
-    """Shape and type of what is fed in each micro-step, and its bytes."""
+    """Return the shape, type and bytes of each input of a micro-step."""
     fed = {variable.name: str(dtype_of(variable)) for variable in main.global_block().vars.values() if variable.is_data}
     lines = {name: f"{' x '.join(map(str, shapes[name]))} {dtype}" for name, dtype in sorted(fed.items())}
     return {**lines, "bytes": sum(math.prod(shapes[name]) * BYTES[dtype] for name, dtype in fed.items())}
@@ -349,7 +349,7 @@ def _computation(operators: Iterable) -> Facts:
 
 
 def _casts(operators, sizes, parameters: set[str]) -> Facts:
-    """Number and megabytes read and written, by part, types and whether a parameter (or its gradient) is cast."""
+    """Return number and megabytes of casts, by part, types and whether a parameter (or its gradient) is cast."""
     counts: Counter[str] = Counter()
     moved: Counter[str] = Counter()
     for where, operator, block in operators:
@@ -367,7 +367,7 @@ def _casts(operators, sizes, parameters: set[str]) -> Facts:
 
 
 def _communication(operators, shapes) -> Facts:
-    """Collectives by part, ring and dtype: their number and the bytes that they reduce."""
+    """Return the collectives by part, ring and dtype: their number and the bytes that they reduce."""
     counts: Counter[str] = Counter()
     sent: Counter[str] = Counter()
     for where, operator, block in operators:
@@ -404,7 +404,7 @@ def _loss_scaling(program, operators, shapes) -> Facts:
 
 
 def _skipped_update(program, operators) -> Facts:
-    """Where the flag that skips an update is, and the beta powers that it must hold: on the host or on the card.
+    """Return where the flag that skips an update is, and the beta powers that it holds: on the host or on the card.
 
     AdamW's kernel reads the flag on the host and then does nothing at all. LAMB's reads it on the card, so what it must
     hold has to be there too.

@@ -30,7 +30,7 @@ from tests.gpu.cases import NUM_RANKS, all_cases, distinct  # noqa: E402
 
 
 def pretend_to_be_rank_0(num_ranks: int) -> None:
-    """The launcher's variables; before Paddle is imported."""
+    """Set the launcher's variables; call it before Paddle is imported."""
     endpoints = [f"127.0.0.1:{6170 + rank}" for rank in range(num_ranks)]
     os.environ.update(
         PADDLE_TRAINER_ID="0",
@@ -42,7 +42,7 @@ def pretend_to_be_rank_0(num_ranks: int) -> None:
 
 
 def build(name: str) -> str:
-    """The record of a case, or of all combinations of settings; Fleet is told of as many ranks, so once per process."""
+    """Return the record of a case, or of all combinations; once per process, as Fleet is told the number of ranks."""
     if name == INFERENCE:
         return json.dumps(inference(), indent=1) + "\n"
     case = all_cases().get(name)
@@ -77,7 +77,7 @@ def build(name: str) -> str:
 
 
 def inference() -> dict[str, Any]:
-    """What Paddle Inference is told for each device and precision of an export, as its own settings state it."""
+    """Return the settings of Paddle Inference for each device and precision of an export, as it states them itself."""
     from bert.inference.predictor import paddle_config
     from bert.runtime.paddle_api import paddle
 
@@ -100,7 +100,7 @@ def inference() -> dict[str, Any]:
 
 
 def _without_backward(case) -> Iterator[tuple[str, Any, dict]]:
-    """Name, program and shapes of inputs: pre-training evaluates; fine-tuning predicts, also without training."""
+    """Return name, program and input shapes: pre-training evaluates; fine-tuning predicts, also without training."""
     from program import build_evaluation_program, build_prediction_program
 
     objective, inputs = case.objective(), case.inputs()
@@ -118,7 +118,7 @@ def record_of(name: str) -> Path:
 
 
 def check(name: str, write: bool) -> str:
-    """Build in a process of its own; the difference from the record, empty when there is none."""
+    """Build in a process of its own; return the difference from the record, empty when there is none."""
     from tests.gpu.program_record import differences
 
     command = [sys.executable, __file__, "--build", name]
@@ -135,7 +135,7 @@ def check(name: str, write: bool) -> str:
 
 
 def table() -> str:
-    """The records at a glance, as Markdown."""
+    """Return an overview of the records, as Markdown."""
     header = ["recipe", "ranks x micro-batches", "parameters", "optimizer", "gradients", "activations kept"]
     header += ["peak, all", "all-reduces per update", "casts per micro-batch"]
     cases, rows = all_cases(), []

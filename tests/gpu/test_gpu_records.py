@@ -23,7 +23,7 @@ GIGABYTES = 80  # of an A100
 
 
 def for_all(names):
-    """Makes one test of a check of records, which lists all that fail."""
+    """Make one test of a check of records; it lists all records that fail."""
 
     def decorate(check):
         def test():
@@ -57,7 +57,7 @@ def test_the_loss_is_float32_where_the_loss_scale_passes(name):
 
 @for_all(HOLDERS)
 def test_gradients_are_reduced_once_per_update(name):
-    """With accumulation only in the conditional block; every gradient once; before any check or norm of them."""
+    """Every gradient is reduced once, before any check or norm; with accumulation only in the conditional block."""
     case, found = CASES[name], facts(name)
     reduces = {key: text for key, text in found["communication"].items() if "c_allreduce_sum" in key}
     where = {key.split(":")[0] for key in reduces}
@@ -106,7 +106,7 @@ def test_products_are_short_and_sums_are_not(name):
 
 @for_all(HOLDERS)
 def test_the_wheel_has_a_kernel_for_every_operator(name):
-    """In the programs of training, start-up, evaluation and prediction, by place and type of data."""
+    """The programs are training, start-up, evaluation and prediction; kernels are by place and type of data."""
     found = facts(name)["operators without a kernel"]
     kinds = {"evaluation"} if CASES[name].predictions else {"prediction", "start-up of prediction"}
     assert found.keys() == {"training", "start-up"} | kinds
@@ -121,7 +121,7 @@ def test_the_wheel_has_a_kernel_for_every_operator_of_every_combination_of_setti
 
 @for_all(HOLDERS)
 def test_evaluation_and_prediction_compute_as_the_training(name):
-    """Its fused kernels may have half precision only."""
+    """The training's fused kernels may have half precision only."""
     case, found = CASES[name], facts(name)
     forward = found["evaluation" if case.predictions else "prediction"]
     types = {key.split()[1] for key in forward if key.split()[0] in ("matmul_v2", "fused_gemm_epilogue", "flash_attn")}
@@ -132,7 +132,7 @@ def test_evaluation_and_prediction_compute_as_the_training(name):
 
 @for_all([name for name in HOLDERS if CASES[name].kernels.unpad])
 def test_packed_tokens_have_no_scores(name):
-    """Nothing of length x length: neither scores nor a mask for them."""
+    """No variable is length x length: neither scores nor a mask for them."""
     found = facts(name)
     assert found["fused operators"]["flash_attn_unpadded"] == found["fused operators"]["flash_attn_unpadded_grad"] == 24
     assert not [key for part in ("forward", "backward") for key in found[part] if key.split()[0] == "softmax"]
@@ -141,7 +141,7 @@ def test_packed_tokens_have_no_scores(name):
 
 @for_all(HOLDERS)
 def test_a_skipped_update_holds_the_beta_powers(name):
-    """LAMB's kernel looks at the flag on the card, AdamW's on the host before anything else."""
+    """LAMB's kernel reads the flag on the card; AdamW's reads it on the host before anything else."""
     (place,) = facts(name)["skipped update"]
     where = "card" if CASES[name].optimizer.optimizer == "Lamb" else "host"
     assert place.endswith(f": flag on {where}, beta powers on {where}")
@@ -164,7 +164,7 @@ def test_pure_fp16_is_the_program_of_mixed_precision_with_a_lower_scale():
 
 
 def test_bfloat16_is_summed_over_ranks_in_float32_also_without_accumulation():
-    """Of float16 only the gradients of the word embeddings are."""
+    """With float16, only the gradients of the word embeddings are summed in float32."""
     reduces = {
         name: {key.split(",")[0].split()[-1] for key in facts(name)["communication"] if "allreduce" in key}
         for name in ("phase1_large_32_nodes", "phase1_large_32_nodes_bfloat16")
@@ -212,7 +212,7 @@ def test_flash_attention_without_a_short_type_is_refused():
 
 @pytest.mark.long
 def test_settings_for_gpu_kernels_leave_the_program_on_a_cpu_as_it_is(tmp_path):
-    """Operator by operator, so to the last bit, dropout included."""
+    """The programs are equal operator by operator, so to the last bit, dropout included."""
     programs = []
     for fused in ("off", "on"):
         config = tiny.pretraining_config(

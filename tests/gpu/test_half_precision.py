@@ -30,7 +30,7 @@ def session_of(precision, roundings: list[Rounding] | None = None):
 
 
 def trained(session, steps, overflows: tuple[int, int] | None = None) -> list[float]:
-    """Mean losses of the updates; `overflows`: step and micro-step."""
+    """Return the mean losses of the updates; `overflows`: step and micro-step."""
     losses = []
     for step in steps:
         feeds = tiny.feeds(tiny.random_batch(step, 12), MICRO_STEPS)
@@ -54,7 +54,7 @@ def test_losses_are_those_of_float32_and_every_number_of_16_bits_is_rounded(name
 
 
 def test_rounding_is_to_the_nearest(monkeypatch):
-    """Paddle's own casts on a CPU truncate."""
+    """Paddle's own casts on a CPU truncate instead."""
     roundings: list[Rounding] = []
     session = session_of(FLOAT16, roundings=roundings)
     place = next(rounding for rounding in roundings if rounding.operator == "layer_norm")
@@ -67,7 +67,7 @@ def test_rounding_is_to_the_nearest(monkeypatch):
 
 @pytest.mark.long
 def test_an_overflow_halves_the_scale_and_a_resumed_run_continues_exactly(tmp_path):
-    """An overflow in any micro-step: tests/test_program.py."""
+    """tests/test_program.py tests an overflow in any micro-step."""
     whole, other = session_of(FLOAT16), session_of(FLOAT16)
     trained(whole, range(2))
     before = whole.parameters() | whole.optimizer_state()

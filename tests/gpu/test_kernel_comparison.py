@@ -37,7 +37,7 @@ def test_a_kernel_that_differs_fails_or_is_slower_is_told_why():
 
 
 def comparison(packing=None, model=tiny.MODEL_WITH_DROPOUT):
-    """Plain operators in the place of the kernels, which this machine does not have; 13 tokens, 8 numbers a head."""
+    """Compare plain operators with themselves, as this machine has no such kernels; 13 tokens, 8 numbers a head."""
     return Comparison(model, "float32", "cpu", (3, 13), PLAIN, packing)
 
 
@@ -77,7 +77,7 @@ REAL_DROPOUT = nn.functional.dropout
 
 
 def another_mask_in_backward(x, p, training):
-    """The gradient is that of dropout with other random numbers."""
+    """Return the gradient of dropout with other random numbers."""
     backward = REAL_DROPOUT(x, p, training=training)
     difference = REAL_DROPOUT(x, p, training=training) - backward
     difference.stop_gradient = True
@@ -107,7 +107,7 @@ def test_a_kernel_with_wrong_dropout_is_noticed(name, dropout, reason, monkeypat
 
 
 def test_a_kernel_that_does_not_heed_the_seed_is_noticed(monkeypatch):
-    """A resumed run would not draw the masks of the run that was not interrupted."""
+    """With such a kernel a resumed run would draw other masks than an uninterrupted run."""
     monkeypatch.setattr(kernel_comparison.paddle, "seed", lambda seed: None)
     assert "the same seed does not draw the same" in against("dropout_add")
     assert "differs from plain operators: output" in against("attention")

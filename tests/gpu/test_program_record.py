@@ -33,7 +33,7 @@ def facts(**settings):
 @pytest.mark.long
 @pytest.mark.parametrize(("micro_steps", "dropout"), [(1, 0.0), (2, 0.1)])
 def test_the_worst_moment_is_what_the_allocator_counts(micro_steps, dropout):
-    """Paddle's own statistics, of the update in which its thread that frees variables lagged least."""
+    """Paddle's statistics are of the update in which its thread that frees variables lagged least."""
     command = [sys.executable, str(REPOSITORY / "tests/support/measured_memory.py"), str(micro_steps), str(dropout)]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert min(found["measured"]) == pytest.approx(found["predicted"], rel=0.02)
@@ -106,7 +106,7 @@ def test_programs_that_run_lack_nothing(optimizer):
 
 @pytest.mark.long
 def test_every_kind_of_program_of_a_combination_is_looked_through(monkeypatch):
-    """The programs of GPUs, of which this Paddle lacks the kernels, if it was not built for them."""
+    """These are programs for GPUs; a Paddle that was not built for GPUs lacks their kernels."""
     tiny.join(tiny.ONE_RANK)
     chosen = [
         ("SequenceRegression", "AdamW", "float16", FusedKernels()),

@@ -26,7 +26,7 @@ from tests.support import foreign
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A tiny model that was trained for search, with prefixes."""
+    """Make a tiny model that was trained for search, with prefixes."""
     form = VectorForm(query_prefix="word8 ", passage_prefix="word9 ")
     return make_model(
         tmp_path_factory.mktemp("model") / "m", "encoder", Usage("search", foreign.POSITIONS, vectors=form)
@@ -40,7 +40,7 @@ def model(folder):
 
 @pytest.fixture
 def documents(tmp_path):
-    """A folder with a text of paragraphs, a list of lines, and a table."""
+    """Write a folder with a text of paragraphs, a list of lines, and a table."""
     root = tmp_path / "docs"
     (root / "deep").mkdir(parents=True)
     long = " ".join(f"word{number * (1 + number // 30) % 31}" for number in range(60))
@@ -264,7 +264,7 @@ def test_the_ids_to_delete_can_have_a_byte_order_mark_and_must_be_text(tmp_path,
 
 
 def test_two_readings_of_a_file_at_a_time_put_it_into_the_index_once(tmp_path, model, documents, monkeypatch):
-    """The second opens the index and begins while the first encodes."""
+    """The second reading opens the index and begins while the first encodes."""
     second, encode, began = open_index(tmp_path / "index", model), model.encode, threading.Event()
 
     def slow(texts, *rest):

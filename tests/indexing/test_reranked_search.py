@@ -20,7 +20,7 @@ TEXTS = [f"word1 {' '.join(['word2'] * number)} word{number + 3}" for number in 
 
 
 class Longest:
-    """Stands for a reranker that puts the longest text first, of the first three; it notes what it was asked."""
+    """Stands in for a reranker: it puts the longest of the first three texts first, and notes its requests."""
 
     def __init__(self) -> None:
         self.form, self.asked = RerankingForm(0.5, 3), []

@@ -18,7 +18,7 @@ LABELS = {"sequence-classification": ("cat", "dog", "fox"), "token-classificatio
 
 
 def model(folder: Path, task: str, usage: Usage | None = None, lowercase: bool = True, **changes) -> Path:
-    """A checkpoint of `task` (a key of test_round_trips.TASKS)."""
+    """Make a checkpoint of `task` (a key of test_round_trips.TASKS)."""
     native(folder, TASKS[task], **changes)
     texts = usage_texts(usage or Usage(task, foreign.POSITIONS), Normalization(lowercase), LABELS.get(task))
     for name, text in texts.items():
@@ -30,7 +30,7 @@ def model(folder: Path, task: str, usage: Usage | None = None, lowercase: bool =
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory) -> dict[str, Path]:
-    """A checkpoint of each task; no test changes them."""
+    """Make a checkpoint of each task; no test changes them."""
     tasks = ("pretraining", "encoder", "question-answering", "sequence-classification", "token-classification")
 
     def make(root: Path) -> None:
@@ -42,7 +42,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
 
 
 def export(source: Path, target: Path, *arguments: object) -> Path:
-    """The folder that run_export.py makes."""
+    """Return the folder that run_export.py makes."""
     words = ("--checkpoint", source, "--to", target, *arguments)
     assert run_export.main([str(word) for word in words]) == 0
     return target
@@ -53,7 +53,7 @@ def records(text: str) -> list[dict]:
 
 
 def feed_of(*rows: list[int], first: int | None = None) -> dict[str, np.ndarray]:
-    """Unpadded sequences of one length; tokens from `first` on have type 1."""
+    """Return unpadded sequences of one length; tokens from `first` on have type 1."""
     ids = np.array(rows, "int64")
     types = np.zeros_like(ids) if first is None else (np.arange(ids.shape[1]) >= first) * np.ones_like(ids)
     return {"input_ids": ids, "token_type_ids": types.astype("int64"), "attention_mask": np.ones_like(ids)}

@@ -12,7 +12,7 @@ from tests.support import foreign
 
 
 def test_what_the_model_can_do_with_a_text(tmp_path, capsys):
-    """Masked words and pairs are of the text; no document's id, no frequent word and no copy is shown."""
+    """Masked words and pairs come from the text; ids of documents, frequent words and copies are not shown."""
     folder = model(tmp_path / "m", "pretraining")
     fruits = (
         "apple banana cherry damson elder figs grape hazel iris juniper kiwi lemon mango nectar olive peach".split()
@@ -53,7 +53,7 @@ HINDI = (
 
 
 class Model:
-    """A tokenizer of the text's own words and characters, and made-up fills and vectors."""
+    """Stands in for a model: a tokenizer of the text's own words and characters, and made-up fills and vectors."""
 
     task = "masked-lm"
 
@@ -97,6 +97,6 @@ def test_text_without_capitals_and_marks_is_better_than_nothing(tmp_path):
 
 
 def test_a_piece_of_a_word_is_not_masked(tmp_path):
-    """Thai has no spaces, but its words are not cut in characters by the tokenizer."""
+    """Thai has no spaces, but the tokenizer does not cut its words into characters."""
     (line,) = shown_of(tmp_path, "คณะกรรมการอ่านรายงานสองครั้งก่อนอาหารกลางวัน")
     assert line.startswith("the text has too few sentences of 8 to 60 tokens")

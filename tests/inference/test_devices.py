@@ -86,7 +86,7 @@ def test_onnx_runtime_is_given_the_providers_that_it_has(device, available, prov
 
 
 def test_onnx_runtime_that_falls_back_to_the_cpu_is_refused(tmp_path, monkeypatch, capsys, caplog):
-    """It does so by itself where its CUDA does not start, and prints why among the results."""
+    """ONNX Runtime falls back by itself if its CUDA does not start, and prints why among the results."""
     started, printed = [CPU], "EP Error provider.cc:7 CUDA failure 100: no CUDA-capable device is detected ; GPU=-1"
     session = types.SimpleNamespace(get_providers=lambda: started)
 

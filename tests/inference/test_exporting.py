@@ -37,7 +37,7 @@ def test_onnx_and_openvino_give_the_same_outputs(checkpoints, expected, tmp_path
 
 @pytest.mark.parametrize("task", SERVED)
 def test_paddle_inference_takes_texts_of_any_length(checkpoints, tmp_path, task):
-    """It computes on lengths that are multiples of 8, or the longest that the model has; ONNX gives our outputs."""
+    """Paddle Inference pads to multiples of 8, or to the model's longest length; ONNX gives our outputs."""
     ours, onnx = (
         Predictor(export(checkpoints[task], tmp_path / kind, "--format", kind)) for kind in ("paddle-inference", "onnx")
     )
@@ -48,7 +48,7 @@ def test_paddle_inference_takes_texts_of_any_length(checkpoints, tmp_path, task)
 
 @pytest.mark.parametrize("to_format", ["paddle-inference", "onnx", "openvino"])
 def test_a_pretrained_model_keeps_its_masked_lm_head(checkpoints, tmp_path, to_format):
-    """Its logits of every token are those that our network has at each position, and it fills masks alike."""
+    """The export's logits of every token are our network's at each position, and it fills masks alike."""
     pytest.importorskip({"onnx": "onnxruntime", "openvino": "openvino"}.get(to_format, "paddle"))
     source = model(tmp_path / "m", "pretraining")
     exported = export(source, tmp_path / "x", "--format", to_format)
@@ -166,7 +166,7 @@ def test_an_export_is_used_like_its_checkpoint(tmp_path, task, to_format, reques
 
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_an_export_without_names_of_classes_gives_what_its_checkpoint_gives(tmp_path, outputs):
-    """Of one output, a number; otherwise LABEL_0, LABEL_1 ..."""
+    """One output gives a number; several are named LABEL_0, LABEL_1 ..."""
     head = np.random.RandomState(1).randn(foreign.HIDDEN, outputs).astype("float32")
     changes = {"classifier.weight": head, "classifier.bias": np.ones(outputs, "float32")}
     source = model(tmp_path / "m", "sequence-classification", Usage("ours", 9, regression=outputs == 1), **changes)

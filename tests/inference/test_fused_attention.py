@@ -16,7 +16,7 @@ OWN = f"heads:{foreign.HEADS}"
 
 @pytest.fixture
 def fused(tmp_path):
-    """A random model with fused attention whose masks have very different losses in the two orders."""
+    """Make a random model with fused attention whose masks have very different losses in the two orders."""
     tensors = {name: 4 * array if ".attention." in name else array for name, array in EXPECTED.items()}
     folder = nvidia_file(tmp_path / "m", nvidia_names(tensors, "blocks"))
     words = [f"word{number}" for number in range(foreign.VOCAB - len(SPECIAL_TOKENS))]

@@ -38,7 +38,7 @@ def opened(task: str, forward: Callable, usage: Usage | None = None, labels=None
 
 
 class Forward:
-    """The outputs of a batch; `ids` has the real tokens of each sequence that it was given, `sizes` the batches."""
+    """Returns a batch's outputs; `ids` has the real tokens of each sequence that it was given, `sizes` the batches."""
 
     def __init__(self, name: str, of_sequence: Callable[[list[int], int], np.ndarray]) -> None:
         self.name, self.of_sequence = name, of_sequence
@@ -55,12 +55,12 @@ class Forward:
 
 
 def sums(ids: list[int], width: int) -> np.ndarray:
-    """[3], which depends on each token and on its place."""
+    """Return [3], which depends on each token and on its place."""
     return 3 * np.sin(sum((place + 1) * VALUES[index, :3] for place, index in enumerate(ids)))
 
 
 def states(ids: list[int], width: int) -> np.ndarray:
-    """[width, 6]; those of padding are large, so that nobody reads them unnoticed."""
+    """Return [width, 6]; the values of padding are large, so that a read of them is noticed."""
     return np.concatenate([VALUES[ids], np.full((width - len(ids), 6), 1e6, np.float32)])
 
 
@@ -175,7 +175,7 @@ def test_a_text_has_the_prefix_of_its_kind_and_a_vector_that_was_trained_stays_a
 
 
 def mask_logits(task: str, feed) -> dict[str, np.ndarray]:
-    """[masks, vocabulary + 3]: by the token before each mask; the last three are of rows without a token."""
+    """Return [masks, vocabulary + 3] by the token before each mask; the last three are rows without a token."""
     flat = feed["input_ids"].ravel()
     positions = feed["masked_lm_positions"]
     rows = np.random.RandomState(5).randint(-2, 3, (len(VOCABULARY), len(VOCABULARY) + 3)).astype("float32")
@@ -204,7 +204,7 @@ def test_a_mask_has_the_likeliest_words_and_equal_ones_in_the_order_of_the_vocab
 @FEW
 @given(st.integers(0, 14), st.integers(0, 14), st.integers(0, 3))
 def test_a_long_text_is_read_around_its_masks_with_as_much_before_as_behind(before, behind, between):
-    """Of ten tokens beside [CLS] and [SEP]; at an end of the text the other side has more."""
+    """Ten tokens fit beside [CLS] and [SEP]; at an end of the text the other side has more."""
     seen = []
 
     def forward(task, feed):
@@ -271,7 +271,7 @@ def test_the_answers_of_a_question_are_the_best_with_a_text():
 
 
 def test_questions_are_answered_in_windows_of_their_own_contexts():
-    """The start and end are where the word w9 and the next one are."""
+    """An answer starts at the word w9 and ends at the next word."""
 
     def forward(task, feed):
         ids = feed["input_ids"]
@@ -324,7 +324,7 @@ def test_an_entity_has_the_mean_probability_of_its_words_and_its_place():
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
 def test_outputs_that_are_no_numbers_are_refused(number):
-    """Damaged weights, or a half precision that they do not fit into."""
+    """Damaged weights have such outputs, or weights that do not fit into half precision."""
 
     def broken(task, feed):
         width = feed["input_ids"].shape
@@ -365,7 +365,7 @@ def test_rows_are_decoded_as_those_of_the_training_unless_another_decoding_is_gi
 @pytest.mark.parametrize("form", [None, VectorForm(), VectorForm(normalize=False)])
 @pytest.mark.parametrize("sizes", [(2, 3), (1 << 16, 64)])
 def test_the_nearest_are_those_of_a_search_through_all_whatever_the_blocks(form, sizes):
-    """Each different text once, never the query itself; without a form of vectors their mean is taken from all."""
+    """Each different text is found once, never the query itself; without a form of vectors, all states are averaged."""
     rng = np.random.RandomState(8)
     texts = ["a", "b", "", "c", "a", "d", "e", "f", "b", "g"]
     vectors = rng.randn(10, 4).astype("float32")
@@ -413,7 +413,7 @@ RANKED = ["open the lock", "the tree", "", "a lock", "open the lock", "read the 
 
 @pytest.mark.parametrize("weight", [None, 0.0, 0.3, 1.0])
 def test_texts_are_ranked_by_words_or_by_the_weighted_sum_of_both(weight):
-    """Beside plain Python: each different text once; a text that shares no word is not found by words."""
+    """As in plain Python, each different text is found once; a text that shares no word is not found by words."""
     rng = np.random.RandomState(3)
     vectors = unit(rng.randn(len(RANKED), 4)).astype("float32")
     of_query = {text: unit(rng.randn(4)).astype("float32") for text in ("lock the tree", "a lock", "zzz")}
@@ -443,7 +443,7 @@ def test_texts_are_ranked_by_words_or_by_the_weighted_sum_of_both(weight):
 
 
 def test_a_reranker_sorts_the_first_hits_and_leaves_the_rest():
-    """Of the hits within its depth the reranker's best comes first; the query itself is no hit."""
+    """The reranker's best hit within its depth comes first; the query itself is no hit."""
     vectors = unit(np.array([[1, 0.1 * place] for place in range(8)])).astype("float32")
     texts, asked = [f"text {place}" for place in range(8)], []
 

@@ -78,7 +78,7 @@ def test_a_calibration_may_be_a_table_with_the_columns_of_the_training(tmp_path)
 
 
 def refusal(capsys, source, target, *arguments: object) -> str:
-    """The line on standard error; nothing is written."""
+    """Return the line on standard error; nothing is written."""
     with pytest.raises(SystemExit) as stopped:
         export(source, target, *arguments)
     err = capsys.readouterr().err

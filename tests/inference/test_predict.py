@@ -38,7 +38,7 @@ folders = models.folders  # fixture
 
 
 def run(capsys, *arguments, code: int = 0) -> tuple[list[dict], str]:
-    """The records and standard error of the command."""
+    """Return the records and the standard error of the command."""
     capsys.readouterr()
     try:
         assert run_predict.main([str(argument) for argument in arguments]) == code
@@ -320,7 +320,7 @@ def interrupting(head: type[heads.TrainedModel], window: int):
 
 @pytest.fixture(params=["out.jsonl", "out.npy", "out.csv", "out.parquet"])
 def interrupted(request, folders, tmp_path, monkeypatch):
-    """A command whose windows have four lines, its output, and the head that it runs."""
+    """Return a command whose windows have four lines, its output, and the head that it runs."""
     monkeypatch.setattr(predict, "WINDOW_EXAMPLES", 4)
     source = folders["sequence-classification"]
     folder = shutil.copytree(source, tmp_path / "model", ignore=lambda *_: ["manifest.json"])  # the output goes there
@@ -361,7 +361,7 @@ def test_an_interrupted_file_is_continued_and_equals_an_uninterrupted_one(interr
 
 @pytest.mark.long
 def test_a_prediction_that_is_killed_is_continued(folders, tmp_path, capsys):
-    """By counting the rows of its output; the window that the kill cut is predicted again."""
+    """The command counts the rows of its output; the window that the kill cut is predicted again."""
     (tmp_path / "in.csv").write_text("id,text\n" + "".join(f'{i},"word{i % 20}\nword1"\n' for i in range(12_000)))
     arguments = [str(folders["sequence-classification"]), str(tmp_path / "in.csv"), "--output"]
     partial = tmp_path / "out.csv.partial"
@@ -383,7 +383,7 @@ TABLE = [("a7", "word1, word2", "x"), ("a8", 'word3 "word4"\nword5', "y"), ("a9"
 
 
 def write_table(path, delimiter=",", encoding="utf-8"):
-    """A table with an id, a text and a column that a result is called after."""
+    """Write a table with an id, a text and a column with the name of a result."""
     rows = pd.DataFrame(TABLE, columns=["id", "text", "label"])
     if path.suffix == ".parquet":
         rows.assign(day=pd.Timestamp("2024-05-06")).to_parquet(path)

@@ -19,7 +19,7 @@ DESCRIPTION = {"inputs": ["input_ids", "attention_mask"], "outputs": {"hidden": 
 
 @pytest.fixture
 def export(tmp_path):
-    """A folder of a Paddle Inference export of sequences of at most 20 tokens; its files are empty."""
+    """Make a folder of a Paddle Inference export of sequences of at most 20 tokens; its files are empty."""
 
     def write(**changes):
         (tmp_path / "serving.json").write_text(json.dumps({**DESCRIPTION, "max_length": 20, **changes}))
@@ -43,7 +43,7 @@ def export(tmp_path):
 
 @pytest.fixture
 def shapes(monkeypatch):
-    """The shapes and dtypes that Paddle's predictor gets, which returns the ids as states and their sums."""
+    """Return the shapes and dtypes that Paddle's predictor gets; the stub returns the ids as states and their sums."""
     seen, held = [], {}
 
     class Runtime:
@@ -102,7 +102,7 @@ def test_texts_are_cut_to_the_given_length_or_that_of_the_export_and_padded_to_t
     ],
 )
 def test_an_export_for_cpus_is_not_run_on_a_card(export, monkeypatch, changes, kind):
-    """Of auto it is run on the CPU, also where there is a card."""
+    """With `auto` it runs on the CPU, even if there is a card."""
     used = []
 
     def start(files, description, device, threads):
@@ -152,7 +152,7 @@ class Calls:
 
 @pytest.fixture
 def config_of(monkeypatch):
-    """The calls that configure Paddle Inference, but for its log."""
+    """Return the calls that configure Paddle Inference, except its log."""
     monkeypatch.setattr(predictor.paddle.inference, "Config", Calls)
     monkeypatch.setattr(predictor, "card_number", lambda: 3)
     monkeypatch.setattr(predictor, "IS_PADDLE_3", False)
@@ -232,7 +232,7 @@ def test_onnx_runtime_on_a_cpu_gets_its_threads_and_is_not_asked_for_cuda(export
 
 @pytest.mark.parametrize(("precision", "hint"), [("float32", "f32"), ("bfloat16", "bf16"), ("int8", "bf16")])
 def test_openvino_gets_its_threads_and_the_arithmetic_of_the_export(export, monkeypatch, precision, hint):
-    """By itself it would compute float32 in bfloat16 where the processor can."""
+    """OpenVINO by itself would compute float32 in bfloat16 on processors that can."""
     compiled = []
 
     class Core:

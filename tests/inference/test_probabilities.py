@@ -38,7 +38,7 @@ def token_weights(seed: int = 2) -> np.ndarray:
 
 
 def by_hand(parameters, temperature: float = 1.0, several: bool = False) -> np.ndarray:
-    """float64 [texts, labels], one text after the other, without padding."""
+    """Return float64 [texts, labels], computed text by text, without padding."""
     model, rows = BertConfig(**foreign.CONFIG), []
     for text in TEXTS:
         ids = [foreign.TOKENS.index(token) for token in f"[CLS] {text} [SEP]".split()]
@@ -119,7 +119,7 @@ def test_every_export_gives_those_of_numpy(source, tmp_path, to_format, precisio
 
 @pytest.mark.parametrize("several", [False, True])
 def test_a_temperature_in_the_weights_divides_the_logits(tmp_path, several):
-    """Of classes of which a text has one, and of labels of which it may have several."""
+    """The cases are classes, of which a text has one, and labels, of which it may have several."""
     usage = Usage("ours", 12, ("text",), label_separator=";" if several else None)
     cold = models.model(tmp_path / "cold", "sequence-classification", usage, **{TOKEN_WEIGHTS: token_weights()})
     raw = parameters_of(cold)

@@ -98,7 +98,7 @@ def test_every_format_gives_the_scores_and_keeps_weight_and_depth(reranker, tmp_
 
 
 def test_the_cross_encoder_of_sentence_transformers_gave_these_scores(reranker, tmp_path):
-    """Recorded by `tests.support.oracle_cross_encoder`, of files of the bytes that are written now."""
+    """`tests.support.oracle_cross_encoder` recorded them, from files with the bytes that are written now."""
     folder = export(reranker, tmp_path / "x", "--format", "hf")
     record = json.loads((GOLDEN / "cross_encoder.json").read_text())
     assert checksums(folder) == record["files"], "other files than the library loaded: record again"

@@ -25,7 +25,7 @@ from data.text.encodings import Decoding
 
 
 def lines_of(*parts: bytes, pause: threading.Event | None = None) -> list:
-    """The lines of a pipe that is fed these parts; after the first part the writer waits for `pause`."""
+    """Return the lines of a pipe that is fed these parts; after the first part the writer waits for `pause`."""
     reader, writer = os.pipe()
 
     def feed():
@@ -121,7 +121,7 @@ def test_a_line_has_at_most_four_megabytes(tmp_path):
 
 
 def test_what_separates_the_columns_is_kept_for_the_output(tmp_path):
-    """Of the first table alone: a later one may have another."""
+    """The first table alone decides: a later table may have another separator."""
     (tmp_path / "a.csv").write_bytes("\ufeffid;text\n1;one\n".encode())
     (tmp_path / "b.csv").write_text("id,text\n2,two\n")
     read = Rows([tmp_path / "a.csv", tmp_path / "b.csv"], form_of())

@@ -19,7 +19,7 @@ KINDS = {"TYPE_INT64": ("tensor(int64)", "int64"), "TYPE_FP32": ("tensor(float)"
 
 
 def published_schema() -> type:
-    """The message inference.ModelConfig of the tritonclient package.
+    """Return the message inference.ModelConfig of the tritonclient package.
 
     Its module wants a newer protobuf than Paddle's; the schema in it is a literal, which any version reads.
     """

@@ -31,7 +31,7 @@ IDS = {"query": [2, 14, 6, 9, 3], "passage": [2, 13, 6, 9, 3], "": [2, 6, 9, 3]}
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """A checkpoint for each form, and a ModernBERT."""
+    """Make a checkpoint for each form, and a ModernBERT."""
     root = tmp_path_factory.mktemp("vectors")
     for name, form in (("mean", MEAN), ("cls", CLS)):
         model(root / name, "encoder", Usage("vectors", 9, vectors=form))
@@ -76,7 +76,7 @@ def test_an_export_gives_the_same_vectors(models, tmp_path, name, to_format):
 
 @pytest.mark.parametrize(("name", "form"), [("mean", MEAN), ("cls", CLS)])
 def test_a_folder_of_sentence_transformers_is_written_and_read(models, tmp_path, name, form):
-    """Version 6.2 opened such folders, of BERT and of ModernBERT, and gave the same vectors to 1e-6."""
+    """sentence-transformers 6.2 opened such folders, of BERT and ModernBERT, and gave the same vectors to 1e-6."""
     folder = export(models / name, tmp_path / "x", "--format", "hf")
     kinds = [module["type"].rpartition(".")[2] for module in json.loads((folder / "modules.json").read_text())]
     assert kinds == ["Transformer", "Pooling", *["Normalize"] * form.normalize]
@@ -93,7 +93,7 @@ def test_a_folder_of_sentence_transformers_is_written_and_read(models, tmp_path,
 
 
 def with_modules(folder, tmp_path, kinds, pooling):
-    """A copy of a folder of sentence-transformers whose vectors are made by other modules."""
+    """Copy a folder of sentence-transformers and replace the modules that make its vectors."""
     copy = shutil.copytree(folder, tmp_path / "changed", dirs_exist_ok=True)
     (copy / TASK_FILE).unlink(missing_ok=True)
     (copy / "modules.json").write_text(json.dumps([{"path": "", "type": f"sentence_transformers.{k}"} for k in kinds]))
@@ -163,7 +163,7 @@ def test_vectors_on_the_disk_are_searched(models, tmp_path, capsys):
 
 
 def test_the_ranking_of_a_model_that_was_trained_for_search_is_hybrid(models, tmp_path, capsys):
-    """Without a weight of its own it has the usual one; words alone need no vectors."""
+    """A model without a weight of its own has the usual weight; words alone need no vectors."""
     texts = [f"word{number % 20} word{number // 20} word{number % 7}" for number in range(40)]
     (tmp_path / "in.txt").write_text("\n".join(texts) + "\n")
     search = (models / "mean", "--nearest", "word4 word18", "--in", tmp_path / "in.txt")

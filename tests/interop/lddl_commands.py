@@ -24,7 +24,7 @@ _MENDING = str(Path(lddl_mending.__file__))
 
 
 def preprocess(flags):
-    """LDDL's preprocessor on its local scheduler."""
+    """Run LDDL's preprocessor on its local scheduler."""
     os.environ["DASK_DISTRIBUTED__WORKER__PRELOAD"] = json.dumps([_MENDING])
     import dask
 
@@ -37,7 +37,7 @@ def preprocess(flags):
 
 
 def balance(flags):
-    """LDDL's balancer in one process."""
+    """Run LDDL's balancer in one process."""
     from lddl.dask import load_balance
 
     load_balance.main(load_balance.attach_args().parse_args(flags))
@@ -59,7 +59,7 @@ def _loader(directory, vocabulary, batch_size, num_workers, seed=12345):
 
 
 def load(options):
-    """Samples per CPU second, time to the first batch and share of padding, of some seconds of one epoch."""
+    """Measure samples per CPU second, time to the first batch and share of padding, for some seconds of one epoch."""
     lddl_mending.mend_loader()  # imports Paddle, whose seconds are not the loader's
     before, begun = _cpu_seconds(), time.monotonic()
     loader = _loader(options.directory, options.vocabulary, options.batch_size, options.num_workers)
@@ -94,7 +94,7 @@ def load(options):
 
 
 def _cpu_seconds():
-    """Of this process and all its children that live (from /proc) or have ended."""
+    """Return the CPU seconds of this process and of all its children, alive (from /proc) or ended."""
     own = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     ticks = os.sysconf("SC_CLK_TCK")
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -108,7 +108,7 @@ def _cpu_seconds():
 
 
 def dump(options):
-    """All rows of one epoch as flat arrays, without padding."""
+    """Write all rows of one epoch as flat arrays, without padding."""
     import numpy as np
 
     ids, types, labels, lengths, next_labels = [], [], [], [], []
@@ -125,7 +125,7 @@ def dump(options):
 
 
 def batches(options):
-    """The arrays of every batch of two epochs of one loader with the seed 42, as EPOCH/NUMBER/NAME."""
+    """Write the arrays of every batch of two epochs of one loader with the seed 42, as EPOCH/NUMBER/NAME."""
     import numpy as np
 
     loader, arrays = _loader(options.directory, options.vocabulary, options.batch_size, 0, seed=42), {}

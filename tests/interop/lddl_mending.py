@@ -41,7 +41,7 @@ def _mend_paddle_names() -> None:
 
 
 def mend_preprocessor() -> None:
-    """The binned writer takes what Dask's Parquet engine returns in its former order."""
+    """Give the binned writer the results of Dask's Parquet engine in their former order."""
     import lddl.dask.bert.binning as binning
 
     found = binning.get_engine

@@ -23,7 +23,7 @@ from tests.support.corpora import write_source, write_vocabulary
 
 
 def record_lddl(folder: Path) -> None:
-    """Rows that its loader gives of our shards, its batches in order, and shards that it made with their rows."""
+    """Record LDDL's outputs: its loader's rows of our shards, its batches in order, its own shards and their rows."""
     write_vocabulary(folder / "vocab.txt")
     corpus = write_source(folder)
     shards = make_shards(corpus, folder / "batches", "bins")

@@ -36,7 +36,7 @@ real = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """A folder with vocab.txt and source/en/*.txt."""
+    """Write a folder with vocab.txt and source/en/*.txt."""
     root = tmp_path_factory.mktemp("corpus")
     write_vocabulary(root / "vocab.txt")
     return write_source(root, num_documents=160)
@@ -50,13 +50,13 @@ def lddl(*arguments) -> None:
 
 
 def lddl_rows(folder: Path, corpus: Path, output: Path) -> Counter:
-    """(token ids, types, random next, labels or None) of every row that LDDL's loader gives."""
+    """Return (token ids, types, random next, labels or None) of every row that LDDL's loader gives."""
     lddl("dump", folder, corpus / "vocab.txt", output, "--batch-size", 16)
     return rows_in(output)
 
 
 def rows_in(file: Path) -> Counter:
-    """The rows of a file that `lddl_commands.py dump` wrote."""
+    """Return the rows of a file that `lddl_commands.py dump` wrote."""
     arrays = dict(np.load(file))
     ends = np.cumsum(arrays["lengths"])
     rows = Counter()
@@ -72,7 +72,7 @@ def rows_in(file: Path) -> Counter:
 
 
 def our_rows(folder: Path, masked: bool) -> Counter:
-    """The same of our loader; the text without masks if the shards have none."""
+    """Return the rows of our loader; the text without masks if the shards have none."""
     masking = "static" if masked else "dynamic"
     settings = LoaderSettings(max_seq_length=64, max_predictions_per_seq=64, masking=masking, num_workers=0)
     rows = Counter()
@@ -105,7 +105,7 @@ def flags(corpus: Path, sink: Path, shape: str) -> list[str]:
 
 
 def make_shards(corpus: Path, sink: Path, shape: str, words: str = "") -> Path:
-    """Our shards of the corpus."""
+    """Make our shards of the corpus."""
     more = shlex.split(f"--num-shards 4 --block-size 9000 --local-n-workers 1 {words}")
     preprocess_bert_pretrain.main([*flags(corpus, sink, shape), *more])
     return sink
@@ -121,14 +121,14 @@ def test_lddls_loader_reads_our_shards(corpus, tmp_path, shape):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_lddls_loader_read_of_our_shards(tmp_path, shape):
-    """As recorded; the shards are made again, and must be of the same bytes."""
+    """The rows are recorded; the shards are made again, and must have the same bytes."""
     write_vocabulary(tmp_path / "vocab.txt")
     shards = make_shards(write_source(tmp_path), tmp_path / "shards", shape)
     compare(shards, rows_in(GOLDEN / f"lddl_rows_of_ours_{shape}.npz"), shape)
 
 
 def compare(shards: Path, theirs: Counter, shape: str) -> None:
-    """LDDL's rows of our shards are ours, but for those above the smallest file, which it drops."""
+    """Check that LDDL's rows of our shards are ours, except rows above the smallest file's number, which it drops."""
     ours = our_rows(shards, shape != "plain")
     if shape == "plain":  # it masks as it loads; the text is seen in its shapes alone
         theirs, ours = (
@@ -161,7 +161,7 @@ def test_our_loader_reads_lddls_shards(corpus, tmp_path, shape):
 
 @pytest.mark.parametrize("shape", ["static", "bins"])
 def test_our_loader_reads_shards_that_lddl_wrote(tmp_path, shape):
-    """As recorded: its preprocessor's files, and the rows that its loader gave after we had balanced them."""
+    """The recording has files of LDDL's preprocessor, and the rows of its loader after we had balanced the files."""
     shards = shutil.copytree(GOLDEN / f"lddl_{shape}", tmp_path / "shards")  # where their checksums are noted
     ours, theirs = our_rows(shards, masked=True), rows_in(GOLDEN / f"lddl_rows_{shape}.npz")
     files = len(list(shards.glob("*.parquet*")))

@@ -24,7 +24,7 @@ def runner(monkeypatch) -> StandInRunner:
 
 @pytest.fixture
 def step(tmp_path, runner):
-    """A function that makes a step; `step.ran` has the names of those that were run, in order."""
+    """Return a function that makes a step; `step.ran` has the names of the steps that ran, in order."""
     ran = []
 
     def make(name, *codes, **options):
@@ -211,7 +211,7 @@ def test_a_damaged_record_is_refused_and_kept(tmp_path, step):
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_record_that_cannot_be_written_is_one_line(tmp_path, step, monkeypatch, number):
-    """At the beginning of a start, before any step, or at its end."""
+    """The error comes at the beginning of a start, before any step, or at its end."""
     written = []
 
     def write(path, data):

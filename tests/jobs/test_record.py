@@ -113,7 +113,7 @@ def test_a_damaged_record_is_refused_by_its_name(tmp_path, name, content):
 
 
 def test_the_record_of_the_version_before_is_continued(tmp_path, clock):
-    """Its file is left as it is, so that the earlier version can be used again."""
+    """The old file is left as it is, so that the earlier version can be used again."""
     old = json.dumps({"plan": {"model": "mini"}, "seconds_used": 500.0})
     (tmp_path / "own_text.json").write_text(old)
     record = JobRecord.of(tmp_path)
@@ -125,7 +125,7 @@ def test_the_record_of_the_version_before_is_continued(tmp_path, clock):
 
 
 def test_the_time_of_a_command_begins_with_its_shell(monkeypatch):
-    """But an installation of packages, which a shell waits for, is not counted."""
+    """An installation of packages, for which a shell waits, is not counted."""
     for age, counted in ((3.0, 3.0), (500.0, module._MOST_SECONDS_OF_A_SHELL)):
         created = time.time() - age
         monkeypatch.setattr(psutil, "Process", lambda created=created: FakeProcess(created))

@@ -20,7 +20,7 @@ from tests.support.jobs import StandInRunner, StandInStep
 
 
 class Place:
-    """Two trainings of one job, whose ranks are a stand-in.
+    """Holds two trainings of one job, whose ranks are a stand-in.
 
     Attributes:
         done: the stages that are done.
@@ -59,7 +59,7 @@ def place(tmp_path, monkeypatch) -> Place:
 
 
 def test_the_time_is_divided_by_the_shares_of_what_is_left(place):
-    """900 of 1,800 s are used, 8 are kept for each training; three quarters of 884, and then all of 892."""
+    """900 of 1,800 s are used, 8 are kept for each training; the shares are three quarters of 884, then all of 892."""
     execution = place.execution(hours=0.5, used=900)
     one, two = execution.job.steps
     assert one.seconds(execution) == pytest.approx(884 * 3 / 4) and two.seconds(execution) == pytest.approx(884 / 4)
@@ -94,7 +94,7 @@ def test_a_decay_that_has_begun_ends_where_it_was_planned(place):
 
 
 def test_a_decay_that_has_ended_gives_no_more_time(place):
-    """As after a training with fewer hours, of which more than those that are asked for now were used."""
+    """An earlier training used more time than the hours that are given now."""
     place.decay = {"first": 10, "last": 20}
     execution = place.execution(hours=0.5, used=5000)
     one, _ = execution.job.steps
@@ -128,7 +128,7 @@ def test_a_training_that_stopped_is_not_recorded_as_finished(place):
 
 
 def test_a_training_that_ended_after_its_launcher_was_killed_is_done(place):
-    """It could not note its hours; those that are asked for now are not known to be more."""
+    """The killed launcher could not record the hours; the hours that are given now are not known to be more."""
     place.done.add("phase1")
     execution = place.execution(hours=0.5)
     assert execution.job.steps[0].is_done(execution)
@@ -168,7 +168,7 @@ def test_the_phases_of_a_preset_share_the_time_by_their_work(tmp_path):
 
 
 def test_data_that_are_to_be_made_take_what_their_step_expects(place, monkeypatch):
-    """Of 1,800 s the mining of the second training is expected to take 100, and 8 are kept for each training."""
+    """Of 1,800 s the second training's mining is expected to take 100, and 8 are kept for each training."""
     mining = StandInStep("mining", place.folder, [])
     monkeypatch.setattr(StandInStep, "expected_seconds", lambda step, execution: 100.0)
     execution = place.execution(hours=0.5, shares=(1.0, 1.0))

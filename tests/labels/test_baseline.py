@@ -99,7 +99,7 @@ def test_a_verdict_says_what_is_better_and_is_the_same_again(name, tmp_path, cap
 
 
 def test_as_many_lines_are_learned_from_as_the_work_allows(tmp_path):
-    """40 lines of 50 characters, for eight classes or fewer: 50 * 8 for each line. Of no line nothing is learned."""
+    """40 lines have 50 characters: up to eight classes, each line costs 50 * 8. Work below one line is refused."""
     texts = [f"{text[:20]:.<50}" for text in TEXTS[:40]]
     whole, ours = examples(texts, CLASSES[:40]), HALF_RIGHT[:40]
 
@@ -119,7 +119,7 @@ def test_as_many_lines_are_learned_from_as_the_work_allows(tmp_path):
 
 @pytest.mark.parametrize(("limits", "length"), [(replace(Limits(), resamples=9), 20_000), (QUICK, 2_000)])
 def test_what_stands_behind_the_most_characters_of_a_line_is_not_read(limits, length, tmp_path):
-    """The word that tells the classes apart begins before the limit or behind it."""
+    """The word that tells the classes apart begins before or after the limit."""
     limits = replace(limits, characters=length)
     kinds = np.arange(16) % 2
     schema, labels = replace(SINGLE, labels=("alarm", "billing")), [("alarm", "billing")[kind] for kind in kinds]
@@ -136,7 +136,7 @@ def test_what_stands_behind_the_most_characters_of_a_line_is_not_read(limits, le
 
 @pytest.mark.parametrize("groups", [GROUPS[:40], ["A"] * 20 + ["B"] * 20, ["A"] * 40, None])
 def test_few_groups_or_texts_are_learned_from_all_the_same(groups, tmp_path):
-    """What chooses C is cut from as many parts as there are; of one, C is the usual."""
+    """The choice of C has as many parts as there are groups; with one group, C has its usual value."""
     texts = TEXTS[:40] if groups else [TEXTS[0]] * 20 + [TEXTS[1]] * 20
     some, rest = examples(texts, CLASSES[:40], groups), examples(TEXTS[120:], CLASSES[120:], ["C"] * 120)
     found = baseline.compare(SINGLE, some, rest, DRAWN[120:], 42, tmp_path / "record.json", limits=QUICK)
@@ -179,7 +179,7 @@ def test_the_table_the_report_and_the_card_say_what_the_summary_says(tmp_path):
 
 
 def tf_idf(texts: list[str], others: list[str], words_of) -> list[np.ndarray]:
-    """The vectors of texts, and of others by the words of these.
+    """Return the vectors of texts, and of other texts by the words of the first.
 
     A word counts 1 + log(its number in the text), times 1 + log((1 + texts) / (1 + texts that have it)); a vector has
     length 1.
@@ -197,7 +197,7 @@ def tf_idf(texts: list[str], others: list[str], words_of) -> list[np.ndarray]:
 
 
 def ridge(x: np.ndarray, wanted: np.ndarray, others: np.ndarray, penalty: float) -> np.ndarray:
-    """What a ridge regression with an intercept says of others, by the dual normal equations."""
+    """Return the predictions of a ridge regression with an intercept for other rows, by the dual normal equations."""
     centred = x - x.mean(0)
     weights = centred.T @ np.linalg.solve(centred @ centred.T + penalty * np.eye(len(x)), wanted - wanted.mean())
     return (others - x.mean(0)) @ weights + wanted.mean()
@@ -209,7 +209,7 @@ def words_and_pairs(text: str) -> list[str]:
 
 
 def characters(text: str) -> list[str]:
-    """The sequences of two to five characters of each word with a space at both ends."""
+    """Return the sequences of two to five characters of each word with a space at both ends."""
     found = []
     for word in text.lower().split():
         padded = f" {word} "
@@ -221,7 +221,7 @@ def characters(text: str) -> list[str]:
 
 
 def test_words_alone_and_characters_alone_are_ridge_regressions_of_tf_idf(tmp_path):
-    """The penalty is that which scores best in three parts of the training lines; of one group it is 1/16."""
+    """The penalty scores best in three parts of the training lines; with one group it is 1/16."""
     kinds = DRAWN[:40]
     texts = [f"{text} a A-b" for text in TEXTS[:24]]
     wanted, penalties, chosen = 3.0 * kinds[:24] + 0.5, [1 / 16, 1 / 4, 1 / 64, 1.0], set()
@@ -317,7 +317,7 @@ def test_a_cross_validation_has_a_verdict_over_the_lines_of_all_parts(tmp_path):
 
 
 def test_the_margin_is_that_of_a_paired_comparison():
-    """Of 400 rows the model is right in 40 that the other is not, and wrong in 20: +0.05, of standard error 0.0192."""
+    """In 400 rows only the model is right in 40, and only the other in 20: +0.05, of standard error 0.0192."""
     ours, theirs = np.zeros(400), np.zeros(400)
     ours[:40], theirs[40:60] = 1, 1
     words = verdict("BM25", lambda rows: {"hit": ours[rows].mean()}, lambda rows: {"hit": theirs[rows].mean()}, 400,

@@ -90,7 +90,7 @@ def test_names_that_are_long_or_numbers_are_a_header(tmp_path, names, row):
 
 
 def test_a_header_may_come_again_and_a_named_column_may_be_its_own_label(tmp_path):
-    """Files that were joined have their headers between the rows."""
+    """Files that were joined have headers between the rows."""
     (path := tmp_path / "a.csv").write_text(
         "wort;urteil\nein Apfel;gut\nwort;urteil\neine Birne;schlecht\neine Nuss;gut\n"
     )
@@ -107,7 +107,7 @@ def test_a_header_may_come_again_and_a_named_column_may_be_its_own_label(tmp_pat
 
 
 def test_the_separator_is_that_which_names_the_columns_of_the_training(tmp_path):
-    """Also where another gives as many columns: a model predicts the tables that it was trained on."""
+    """The names decide even if another separator gives as many columns."""
     (path := tmp_path / "a.csv").write_text("a,b;c,d\n1,2;3,4\n")
     for names, expected in ((("b;c",), ["a", "b;c", "d"]), (("a,b", "c,d"), ["a,b", "c,d"]), ((), ["a", "b;c", "d"])):
         table = user_table(path, TableForm(None, quotes="cells", expected=[names] if names else ()))

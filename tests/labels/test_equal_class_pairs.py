@@ -56,7 +56,7 @@ def test_one_class_with_different_texts_is_too_few():
 
 
 def test_held_out_lines_are_in_no_pair(weights, tmp_path):
-    """As the task of the classifier divides them."""
+    """The lines are divided as the task of the classifier divides them."""
     texts, labels = lines({"calm": 30, "late": 35})
     texts = [f"{test_glue.WORDS[place]} {test_glue.WORDS[-place - 1]}" for place in range(len(texts))]
     rows = "".join(f"{text},{label}\n" for text, label in zip(texts, labels, strict=True))

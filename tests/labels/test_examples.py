@@ -231,7 +231,7 @@ def test_jsons_true_is_pythons_true(tmp_path):
 
 @pytest.mark.parametrize("separator", [None, ";"])
 def test_labels_that_look_equal_are_one_class_and_that_is_said(tmp_path, separator):
-    """One class in NFC, NFD and with a soft hyphen, at the training and for files and models of before."""
+    """A class in NFC, in NFD and with a soft hyphen is one class in training and for earlier files and models."""
     composed, decomposed, hyphened = "St\u00f6rung", "Sto\u0308rung", "St\u00f6\u00adrung"
     labels = ["Lob", composed, decomposed, hyphened]
     (path := tmp_path / "a.csv").write_text("text,label\n" + "".join(f"a text,{label}\n" for label in labels))

@@ -53,7 +53,7 @@ def write(folder, kind: str, names=COLUMNS, content=None):
 
 
 def text_of(folder, names: list[str], content: list[list[object]]) -> str:
-    """The column of text that is inferred of a table."""
+    """Return the text column that is inferred for a table."""
     return survey(write(folder, "jsonl", names, content), {"label_column": "queue"}).columns["text_column"]
 
 

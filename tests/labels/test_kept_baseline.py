@@ -29,7 +29,7 @@ TRAINING = "--task-name custom --text-column words --label-column kind --do-trai
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    """Lines whose kind is told by an ending, so that characters alone know it; a training and an evaluation."""
+    """Write lines whose kind only characters know, because an ending tells it: a training and an evaluation."""
     folder, rng = tmp_path_factory.mktemp("tables"), np.random.RandomState(5)
     for name, size in (("train", 150), ("dev", 60)):
         rows = []
@@ -49,7 +49,7 @@ def settings(weights, tables, out, words: str):
 
 
 def stand(weights, tables, out, words: str, predicted=None):
-    """A task that was given one class for every line to evaluate, and the figures of its baseline."""
+    """Return settings, evaluation examples and the baseline's figures; without `predicted` the model says one class."""
     config = settings(weights, tables, out, words)
     config.stage_dir().mkdir(parents=True, exist_ok=True)  # as a run does
     task = LabelTask(config)
@@ -61,7 +61,7 @@ def stand(weights, tables, out, words: str, predicted=None):
 
 @pytest.fixture(scope="module")
 def kept(weights, tables, tmp_path_factory):
-    """The folder of a kept baseline, the lines that it was chosen by, and the figures."""
+    """Return the folder of a kept baseline, the lines by which it was chosen, and the figures."""
     out = tmp_path_factory.mktemp("out")
     config, examples, figures = stand(weights, tables, out, "--keep-baseline")
     return config.stage_dir() / BASELINE_MODEL, examples, figures, config

@@ -54,7 +54,7 @@ def test_probabilities_of_classes_are_those_of_scikit_learn(tmp_path, method, ta
 
 @pytest.mark.parametrize("method", METHODS)
 def test_probabilities_of_several_labels_are_those_of_scikit_learn(tmp_path, method):
-    """Of the last two labels one is that of all texts, the other of none."""
+    """The last two labels belong to all texts and to no text."""
     labels = np.stack([CLASSES == 0, CLASSES > 0, np.ones(90), np.zeros(90)], axis=1).astype(int)
     pipeline, decision = fitted(method, labels, classifier()), Decision(several=True)
     likely = decision.probabilities(kept(tmp_path, method, pipeline, 4).logits(NEW, several=True))
@@ -74,7 +74,7 @@ def test_a_pair_is_joined_and_its_end_is_not_read():
 
 
 def test_words_have_their_marks_and_letters_are_equal_but_for_older_models(tmp_path):
-    """Hindi words were cut at their vowel signs, and a word in NFD was another one than in NFC."""
+    """An older version cut Hindi words at their vowel signs, and took a word in NFD for another than in NFC."""
     vectorizer = TfidfVectorizer(**METHODS["words alone"])
     vectorizer.fit(["यह किताब अच्छी है schöne"])
     assert [word for word in vectorizer.get_feature_names_out() if " " not in word] == [

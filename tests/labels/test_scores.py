@@ -31,13 +31,13 @@ FEW = settings(max_examples=50, deadline=None, derandomize=True, phases=[Phase.g
 
 
 def two_class_logits(probabilities: list[float]) -> np.ndarray:
-    """Logits that a temperature of 1 turns into these probabilities of the second class."""
+    """Return logits that a temperature of 1 turns into these probabilities of the second class."""
     second = np.array(probabilities)
     return np.log(np.stack([1 - second, second], axis=1))
 
 
 def wanted_threshold(likely: list[float], is_own: list[bool], recall: Fraction) -> float:
-    """Of all places between two probabilities: at least the recall, then the fewest alarms, then the most found."""
+    """Try all places between two probabilities: at least the recall, then the fewest alarms, then the most found."""
     edges = sorted({0.0, *likely})
     places = [(low + high) / 2 for low, high in pairwise(edges)]
 
@@ -54,7 +54,7 @@ def wanted_threshold(likely: list[float], is_own: list[bool], recall: Fraction) 
     [(100, "0.07"), (100, "0.56"), (30, "0.1"), (30, "0.1001"), (30, "0.52"), (30, "1"), (30, "0.001")],
 )
 def test_a_threshold_has_the_wanted_recall_with_the_fewest_alarms_and_then_the_most_found(number, recall):
-    """Of 100 rows of the class, 0.07 are 7, although 0.07 * 100 is a little more than 7."""
+    """A recall of 0.07 of 100 rows is 7 rows, although 0.07 * 100 is a little more than 7."""
     rng = np.random.RandomState(3)
     labels = np.array([1] * number + [0] * 50)
     logits = (rng.randn(number + 50, 2) + 1.5 * np.eye(2)[labels]).astype("float32")
@@ -132,7 +132,7 @@ def test_the_temperature_has_the_least_log_loss_between_its_bounds(several):
 
 
 def plain_error(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The mean log loss in nats, a number at a time."""
+    """Compute the mean log loss in nats, number by number."""
     losses = []
     for row, label in zip(logits.tolist(), labels.tolist(), strict=True):
         if isinstance(label, list):
@@ -163,14 +163,14 @@ def test_the_calibration_error_is_a_mean_of_gaps_in_ten_bins_of_which_the_last_h
 
 
 def test_a_calibration_error_by_hand():
-    """0.95 right and 1.0 wrong are in one bin: their gaps, -0.05 and 1, are added before the absolute value."""
+    """0.95 right and 1.0 wrong are in one bin: their gaps, -0.05 and 1, are summed before the absolute value."""
     likely = np.array([[0.95, 0.05], [1.0, 0.0], [0.2, 0.8], [0.25, 0.75]])
     found = calibration_error(likely, np.array([0, 1, 1, 0]))
     assert found == pytest.approx(((1.0 - 0.05) + 0.2 + 0.75) / 4)
 
 
 def plain_class_scores(truths: list[int], said: list[int], likely: list[float]) -> dict[str, float | None]:
-    """Of one class: precision, recall, F1, counts; the AUC is the share of pairs of rows in the right order.
+    """Return precision, recall, F1 and counts of one class; the AUC is the share of pairs of rows in the right order.
 
     None for 0 / 0.
     """
@@ -206,7 +206,7 @@ def test_the_scores_of_each_class_follow_their_definitions(several):
 
 
 def of(labels: list[int], said: list[int], sure: float = 5.0, **others) -> dict:
-    """The details of predictions."""
+    """Return the details of predictions."""
     logits = np.eye(3, dtype="float32")[said] * sure
     texts = [f"t{number}" for number in range(len(labels))]
     return details(
@@ -231,7 +231,7 @@ def test_a_model_that_says_the_largest_class_alone_is_named():
 
 
 def test_one_label_that_is_found_is_not_enough():
-    """Its micro F1 is over that of the same labels for every row."""
+    """Its micro F1 is compared with predicting the same labels for every row."""
     labels = np.array([[row % 2, row == 1, 0] for row in range(10)], "float32")
     logits = 6 * labels * [1, 0, 0] - 3
     found = details(ScoredRows(NAMES, ["t"] * 10, ["1"] * 10, labels, logits), Decision(several=True))

@@ -26,7 +26,7 @@ def held_out_rows(rows: Examples, classes, folds: int, fold: int, seed: int) -> 
 
 
 def sentence(row: int) -> str:
-    """Texts of eight words, which differ in all of them."""
+    """Return texts of eight words, which differ in all of them."""
     return " ".join(f"{word}{letters}" for letters in [chr(97 + row // 26) + chr(97 + row % 26)] for word in "abcdefgh")
 
 
@@ -54,7 +54,7 @@ def test_every_row_is_held_out_once_and_never_beside_a_row_of_its_text_or_group(
 
 @pytest.mark.parametrize("groups", [None, [str(row // 2) for row in range(120)]])
 def test_a_fold_has_its_share_of_the_rows_and_of_each_class(groups):
-    """Without classes, of the rows alone; other seeds hold out other rows."""
+    """Without classes, a fold has its share of the rows alone; other seeds hold out other rows."""
     rows = examples([f"t{row}" for row in range(120)], groups=groups)
     classes = np.array([row // 2 % 12 in (0, 1, 2) for row in range(120)]).astype(int)
     for fold in range(4):
@@ -139,7 +139,7 @@ def test_classes_are_counted_the_largest_first_and_ten_are_shown():
 
 
 def test_rows_with_a_group_column_are_divided_as_by_earlier_versions():
-    """The masks that commit 57fd2e77 made of these rows: a training is continued, and documents have such scores."""
+    """Commit 57fd2e77 made these masks: trainings of then are continued, and documents have such scores."""
     drawn, rows = random.Random(3), list[tuple[str, int, str]]()
     for number in range(600):
         group, start = f"d{drawn.randrange(170)}", f"text {drawn.randrange(500)} of "

@@ -46,7 +46,7 @@ def test_words_that_no_line_had_are_known_by_their_letters():
 
 
 def test_as_many_tokens_are_learned_from_as_the_work_allows():
-    """Lines of four tokens, for eight classes or fewer 32 each; one line at least."""
+    """Lines have four tokens: up to eight classes, each line costs 32; at least one line is used."""
     rng, truths = np.random.RandomState(2), np.arange(40)[:, None] % 2 == np.arange(2)
     texts = [f"{('alarm', 'billing')[row % 2]} {rng.choice(NOISE)}" for row in range(40)]
 
@@ -63,7 +63,7 @@ def test_as_many_tokens_are_learned_from_as_the_work_allows():
 
 
 def test_weights_are_a_linear_model_of_the_characters_inside_of_tokens():
-    """Of two to five, with the space before and after a word; its features are written from the definition."""
+    """The characters are sequences of two to five, with the space before and after a word, by the definition."""
     rng, kinds = np.random.RandomState(5), np.arange(60) % 3
     texts = [" ".join([*rng.choice([*NOISE, "alarm ##s"], 3), *rng.choice(WORDS[:2] + WORDS[3:], 2)]) for _ in kinds]
     texts = [f"{text} {('alarm', 'billing', 'cable')[kind]}" for text, kind in zip(texts, kinds, strict=True)]
@@ -120,7 +120,7 @@ def test_the_share_is_that_of_the_least_error_and_none_where_nothing_is_gained(s
 
 @pytest.mark.parametrize("several", [False, True])
 def test_a_share_is_found_by_the_scales_of_the_least_error_if_it_gains_more_than_two_nats(several):
-    """Both by another solver of SciPy, on a log loss of plain NumPy."""
+    """Another solver of SciPy finds share and gain, on a log loss of plain NumPy."""
     shares = []
     for seed in range(24):
         rng = np.random.RandomState(seed)
@@ -149,7 +149,7 @@ def test_a_share_is_found_by_the_scales_of_the_least_error_if_it_gains_more_than
 
 
 def test_of_many_lines_those_at_equal_distances_decide_the_share():
-    """Each third of 300 lines with two classes: the others contradict it."""
+    """Every third of 300 lines, of two classes, supports the tokens; the other lines contradict them."""
     rng, labels = np.random.RandomState(6), np.arange(300) // 3 % 2
     is_third = np.arange(300)[:, None] % 3 == 0
     tokens = np.where(is_third, 1, -1) * (np.eye(2)[labels] + rng.randn(300, 2) / 2)

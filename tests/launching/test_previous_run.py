@@ -28,13 +28,13 @@ from bert.pretraining.entry import ENTRY as PRETRAINING
 
 @pytest.fixture
 def config(tmp_path):
-    """Phase 1 of the quickstart."""
+    """Return the settings of phase 1 of the quickstart."""
     return derive(parse_launch_arguments([]).phases[0], output_dir=tmp_path)
 
 
 @pytest.fixture
 def trained(config):
-    """The same after update 7 of a start that recorded its settings."""
+    """Return the same settings after update 7 of a start that recorded its settings."""
     settings_asked_for(config).write_text(dump_yaml(config))
     (config.checkpoint_dir() / "7").mkdir(parents=True)
     return config
@@ -91,7 +91,7 @@ def test_a_large_checkpoint_is_said_to_be_verified(config, monkeypatch, capsys):
 
 
 def test_another_global_batch_is_refused_before_anything_starts(trained):
-    """A finished run loads no checkpoint, so that nothing else would notice it."""
+    """A finished run loads no checkpoint, so nothing else would notice the other batch."""
     progress = trained.checkpoint_dir() / "7" / f"{trained.run.model_prefix}_progress.json"
     progress.write_text(json.dumps({"global_batch_size": trained.batch.resolved_global_batch_size(2)}))
     refuse_other_run(trained, 2)
@@ -121,7 +121,7 @@ def test_a_completed_decay_is_done_until_more_updates_are_asked_for(config):
 
 
 def decides(config_class) -> set[str]:
-    """Settings that a continued run must repeat, besides those of the model, the optimizer and the precision."""
+    """Return the settings that a continued run must repeat, besides model, optimizer and precision."""
     sections = {name for name, section in config_class.model_fields.items() if MAY_DIFFER not in section.metadata}
     return {
         name
@@ -150,7 +150,7 @@ def test_another_run_is_refused_once_there_is_a_checkpoint(config):
 
 
 def test_a_run_is_continued_whose_settings_have_tf32_as_a_boolean(config):
-    """Rounding is that of the cards, as on resuming with others."""
+    """Rounding depends on the cards, as in a run that resumes on other cards."""
     written = dump_yaml(config).replace("tf32: auto", "tf32: false")
     assert "tf32: false" in written
     settings_asked_for(config).write_text(written)
@@ -159,7 +159,7 @@ def test_a_run_is_continued_whose_settings_have_tf32_as_a_boolean(config):
 
 
 def test_a_run_of_another_model_is_refused_by_its_name(config):
-    """As one that an earlier version began without a model's name, when the default was BERT-base."""
+    """An earlier version began such runs without a model's name, when the default was BERT-base."""
     settings_asked_for(config).write_text(dump_yaml(config))
     other = derive(config, bert_model="bert-large-uncased", model=BUILT_IN_MODELS["bert-large-uncased"])
     refuse_other_run(other, 1)  # nothing was trained yet

@@ -79,7 +79,7 @@ def children(pid: int) -> list[int]:
 
 
 def living(mark: str) -> dict[int, str]:
-    """Process id -> command, of all processes of a tree that have not ended."""
+    """Map process id to command, for all processes of a tree that have not ended."""
     alive = {}
     for folder in Path("/proc").iterdir():
         with contextlib.suppress(OSError):

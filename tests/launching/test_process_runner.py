@@ -107,7 +107,7 @@ def test_ctrl_c_is_named_to_the_user_and_to_the_ranks(runner, tmp_path, capfd, m
 
 
 def test_ranks_of_paddles_launcher_are_signalled_directly(tmp_path):
-    """Paddle's launcher would kill them 30 seconds after its own SIGTERM, in the middle of a long save."""
+    """Paddle's launcher would kill the ranks 30 seconds after its own SIGTERM, in the middle of a long save."""
     script = "import subprocess, sys; subprocess.Popen(['sleep', '30']).wait()"
     process = subprocess.Popen([sys.executable, "-c", script, "paddle.distributed.launch"])
     try:
@@ -254,7 +254,7 @@ FatalError: `Termination signal` is detected by the operating system.
 
 
 def test_a_rank_that_the_launcher_ended_is_not_the_reason(tmp_path):
-    """Paddle's launcher ends the other ranks when one fails, and then has their exit code."""
+    """Paddle's launcher ends the other ranks when one fails, and then returns their exit code."""
     output = WorkerOutput(tmp_path)
     (tmp_path / "workerlog.0").write_text("step 1\n" + DUMP[:90])
     assert list(output.new_lines()) == [b"step 1\n"]

@@ -46,7 +46,7 @@ def init(**_): return _Run()
 
 
 def holders(*folders: Path) -> list[str]:
-    """The files that hold a canary, in their names too."""
+    """Return the files that hold a canary, also in their names."""
     paths = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     return [str(path) for path in paths if CANARY.encode() in path.read_bytes() + os.fsencode(path)]
 
@@ -114,13 +114,14 @@ def test_the_command_of_the_page_lists_what_earlier_versions_left(tmp_path):
 
 @pytest.fixture
 def tmp_path():
-    """A short one: the socket of two ranks in its TMPDIR may have 107 bytes."""
+    """Make a short path: the socket of two ranks in its TMPDIR may have 107 bytes."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
 
 def run(folder: Path, *words: str) -> str:
-    """The output of a command in whose environment all secrets are; its outputs and temporary files are in `folder`."""
+    """Return the output of a command with all secrets in its environment; outputs and temporary files are in
+    `folder`."""
     for name in ("temporary", "packages"):
         (folder / name).mkdir(exist_ok=True)
     (folder / "packages" / "wandb.py").write_text(WANDB.replace("NAMES", repr(NAMES)))

@@ -52,7 +52,7 @@ def runner():
 
 
 def started(config):
-    """The settings that the ranks read."""
+    """Return the settings that the ranks read."""
     return read_run(config.stage_dir() / "run.json", type(config))
 
 

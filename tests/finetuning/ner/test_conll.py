@@ -101,7 +101,7 @@ def test_tags_that_break_their_scheme_are_counted(tmp_path):
 
 
 def conllu(*rows: str) -> str:
-    """Lines of ten columns: each row is an id, a word and the value of MISC."""
+    """Return lines of ten columns: each row is an id, a word and the value of MISC."""
     lines = ["\t".join([*row.split(" ")[:2], *["_"] * 7, row.split(" ")[2]]) if row else "" for row in rows]
     return "# sent_id = 1\n# text = x\n" + "\n".join(lines) + "\n"
 
@@ -217,7 +217,7 @@ TOKENIZER = WordPieceTokenizer(VOCABULARY)
 
 
 def windows(text, max_seq_length, **options):
-    """(tokens, the words predicted there) of every window, and the counts."""
+    """Return (tokens, the words predicted there) of every window, and the counts."""
     table, counts = token_features(TOKENIZER, text, max_seq_length, **options)
     parts = [slice(low, high) for low, high in pairwise(table.offsets)]
     tokens = [" ".join(VOCABULARY.tokens[i] for i in table.input_ids[part]) for part in parts]

@@ -12,7 +12,8 @@ SEED_FILES = 60
 
 
 def random_lines(rng: random.Random) -> list[str]:
-    """Comments before sentences, blank lines with and without spaces, documents anywhere, words that begin with #."""
+    """Return lines: comments before sentences, blank lines with or without spaces, documents, words that begin with
+    #."""
     lines, separator = [], rng.choice((" ", "\t", "  "))
     for _ in range(rng.randint(1, 9)):
         lines += ["-DOCSTART- O"] * rng.choice((0, 0, 1, 2)) + [rng.choice(("", "  "))] * rng.randint(1, 2)
@@ -22,7 +23,7 @@ def random_lines(rng: random.Random) -> list[str]:
 
 
 def read_plainly(lines: list[str]) -> tuple[list[list[str]], list[int], int]:
-    """Words of each sentence, its document counted from 0, and the number of comments."""
+    """Return the words of each sentence, its document counted from 0, and the number of comments."""
     sentences: list[list[str]] = []
     documents: list[int] = []
     comments, document, is_new, is_open = 0, 0, False, False
@@ -81,7 +82,7 @@ def test_windows_hold_all_sentences_in_their_documents(tmp_path, whole_documents
 
 
 def places(windows: list[TaggedText]):
-    """Each window with the number of lines before it."""
+    """Return each window with the number of lines before it."""
     base = 0
     for window in windows:
         yield window, base

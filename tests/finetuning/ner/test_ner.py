@@ -26,7 +26,7 @@ def run_tagger(tmp_path, words: str) -> None:
 
 
 def tagged_file(path, size, seed):
-    """A word that ends in 7 is a person, with the next if that ends in 8; one that ends in 5 is a place. In IOB1."""
+    """Write IOB1 tags: words that end in 7 are persons, with the next word if it ends in 8; words in 5 are places."""
     rng, lines = np.random.RandomState(seed), ["-DOCSTART- O", ""]
     for _ in range(size):
         words = rng.choice(WORDS, 40 if size == 1 else rng.randint(3, 9))

@@ -14,7 +14,7 @@ ALL_TAGS = ("O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in TYPES))
 
 
 def random_spans(rng, num_words, starts):
-    """Random spans within sentences."""
+    """Return random spans within sentences."""
     spans, place = [], 0
     while place < num_words:
         stop = min([place + rng.randint(1, 4), num_words, *(start for start in starts if start > place)])

@@ -39,7 +39,7 @@ def test_unlabelled_files_can_be_predicted(tmp_path):
 
 
 def entry(**changes):
-    """One question with members replaced; None removes a member."""
+    """Return one question with members replaced; None removes a member."""
     made = {**question("q", "What?", ("Nile", 4)), **changes}
     return paragraph("The Nile.", {name: value for name, value in made.items() if value is not None})
 
@@ -152,7 +152,7 @@ VALUES = [None, True, -1, 0, 2**70, 1.5, "", "x", "\ud800", [], {}, [[]], [None]
 
 
 def damaged(content: dict, rng: random.Random) -> bytes:
-    """The file with one to three members replaced, removed, doubled or moved, or with bytes truncated or changed."""
+    """Return the file with one to three members replaced, removed, doubled or moved, or its bytes cut or changed."""
     content = copy.deepcopy(content)
     for _ in range(rng.randint(1, 3)):
         holder = content

@@ -134,7 +134,7 @@ def test_what_cannot_be_learned_is_skipped_and_counted_in_training_only(tmp_path
 
 
 def test_a_paragraph_that_just_fits_is_one_window_and_a_token_more_makes_two(tmp_path):
-    """Questions of the longest length are whole; an answer of the greatest length is none that is too long."""
+    """Questions of the longest length stay whole; an answer of the greatest length is not counted as too long."""
     for number, windows in ((9, 1), (10, 2)):
         context = " ".join(["the"] * number)
         file = file_of(tmp_path / "f.json", paragraph(context, question("q", "who who who who", (context[:11], 0))))
@@ -145,7 +145,7 @@ def test_a_paragraph_that_just_fits_is_one_window_and_a_token_more_makes_two(tmp
 
 
 def test_an_answer_at_the_first_word_is_counted_as_one(tmp_path):
-    """Of its five windows, four are without it; a question without an answer has none to miss."""
+    """Four of its five windows do not hold the answer; a question without an answer has no answer to miss."""
     context = "the nile is a long river in egypt and the sea is a sea ."
     first, none = question("q", "What is long?", ("the", 0)), question("n", "What is long?", is_impossible=True)
     file = file_of(tmp_path / "f.json", paragraph(context, first, none))

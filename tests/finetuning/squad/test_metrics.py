@@ -48,7 +48,7 @@ def test_what_counts_in_a_comparison(text, words):
 
 
 def cases(seed: int, count: int, version_2: bool):
-    """Answers and predictions that share words; some are missing, empty, repeated or in another case."""
+    """Make answers and predictions that share words; some are missing, empty, repeated or in another case."""
     rng = random.Random(seed)
     for _ in range(count):
         answers, predictions, odds = {}, {}, {}
@@ -138,7 +138,7 @@ def test_no_answer_is_what_every_window_must_agree_on():
 
 @pytest.mark.parametrize("no_answer", [0.0, 9.0])
 def test_the_predicted_answer_is_listed_even_if_only_one_is_wanted(no_answer):
-    """Its place and its probability are read from the list."""
+    """The answer's place and probability are read from the list."""
     examples, features, start, end = one("the nile is long")
     start[5], end[5] = 3, 3  # [CLS] what ? [SEP] the nile
     start[0] = end[0] = no_answer

@@ -22,7 +22,7 @@ Windows = list[tuple[int, int]]  # first word and number of words
 
 
 def features_of(questions: list[Windows]) -> SquadFeatures:
-    """Windows of any places and lengths, as another stride for each would make them."""
+    """Make windows of any places and lengths, as another stride for each would make them."""
     windows = [window for windows in questions for window in windows]
     offsets = offsets_of([HEAD + length + 1 for _, length in windows])
     return SquadFeatures(
@@ -41,7 +41,7 @@ def examples_of(number: int) -> SquadExamples:
 
 
 def plain_answer(windows: Windows, starts: list[list[float]], ends: list[list[float]], reader: ReaderSettings):
-    """(the answer, the listed texts with their scores and probabilities, the null odds) of one question."""
+    """Return (the answer, the listed texts with their scores and probabilities, the null odds) of one question."""
     inner = [[values[HEAD:-1] for values in logits] for logits in (starts, ends)]
     best = oracle_squad.best_answers(CONTEXT, SPANS, windows, *inner, reader.n_best_size, reader.max_answer_length)
     answer, odds = best[0][0], None
@@ -89,7 +89,7 @@ def test_answers_are_those_of_a_search_through_every_span_and_equal_ones_stay_in
 
 
 def answers_of(windows: Windows, start: dict[tuple[int, int], float], **reader) -> list[str]:
-    """The listed answers if the first tokens (window, word) have these logits; all others have 0."""
+    """Return the listed answers if the first tokens (window, word) have these logits and all others have 0."""
     features = features_of([windows])
     logits = np.zeros(len(features.input_ids), np.float32)
     for (window, word), value in start.items():

@@ -27,7 +27,7 @@ WORDS = "the is a long river ice cream sea in egypt and who".split(" ")
 
 
 def nile_file(path: Path, count: int, seed: int, with_answers: bool = True) -> Path:
-    """The answer is "Nile" wherever it is; a fifth of the paragraphs do not have it, and some need two windows."""
+    """Write a file whose answers are "Nile"; a fifth of the paragraphs do not have it, and some need two windows."""
     rng, paragraphs = random.Random(seed), []
     for number in range(count):
         words = [rng.choice(WORDS) for _ in range(rng.randint(5, 20))]
@@ -102,7 +102,7 @@ def test_the_files_hold_what_was_scored(trained):
 
 
 def test_the_files_are_also_beside_the_checkpoints(trained):
-    """Where NVIDIA's users look for them: one file, found in two places, also of a folder that was moved."""
+    """NVIDIA's users look for the files there: one file, found in two places, also after its folder was moved."""
     for name in ("predictions.json", "nbest_predictions.json", "null_odds.json"):
         beside = trained.checkpoint_dir() / name
         assert beside.samefile(trained.stage_dir() / name) and not beside.readlink().is_absolute()

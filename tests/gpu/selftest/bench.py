@@ -34,7 +34,7 @@ class Bench:
     def run(
         self, command: Sequence[str], timeout_seconds: float, allowed_codes: Sequence[int] = (0,), **environment: str
     ) -> str:
-        """The output of a command; a command that hangs is ended with all its children.
+        """Return the output of a command; a command that hangs is ended with all its children.
 
         Raises:
             AssertionError: another exit code than the allowed ones, or too long; the end of the output is printed.
@@ -64,7 +64,7 @@ class Bench:
 
 
 def json_in(output: str) -> Any:
-    """The last JSON object that begins a line, among whatever else a command printed."""
+    """Return the last JSON object that begins a line of a command's output."""
     for start in reversed([match.start() for match in re.finditer(r"^\{", output, re.M)]):
         with contextlib.suppress(ValueError):
             return json.JSONDecoder().raw_decode(output, start)[0]
@@ -76,7 +76,7 @@ def tail(text: str) -> str:
 
 
 def _end(process: subprocess.Popen) -> None:
-    """End a process that still runs, and its ranks, which are leaders of groups of their own."""
+    """End a process that still runs, and its ranks, each of which leads a group of its own."""
     if process.poll() is None:
         family = psutil.Process(process.pid).children(recursive=True)  # not yet waited for, so its number is its own
         for member in [process, *family]:

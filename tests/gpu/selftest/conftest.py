@@ -33,7 +33,7 @@ def pytest_configure(config):
 
 
 def name_of(item) -> str:
-    """`test_resume[amp]` is the check `resume-amp`."""
+    """Return the name of a check: `test_resume[amp]` is `resume-amp`."""
     name = item.originalname.removeprefix("test_").replace("_", "-")
     return f"{name}-{item.callspec.id}" if hasattr(item, "callspec") else name
 
@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture
 def bench(request):
-    """Of one check."""
+    """Make the bench of one check."""
     folder = request.config.getoption("output_dir").absolute()
     log_file = folder / "logs" / f"{name_of(request.node)}.log"
     log_file.unlink(missing_ok=True)

@@ -41,7 +41,7 @@ SIGMAS = 6
 
 
 def disagreement(run: Callable[[str], Arrays], tolerance: float) -> str:
-    """How the fused arrays differ from the plain ones, or that they cannot be computed; "" if they agree."""
+    """Return how the fused arrays differ from the plain ones, or why they cannot be computed; "" if they agree."""
     try:
         fused = run("fused")
     except Exception as error:  # whatever the kernel raises, the plain operators are there
@@ -56,7 +56,7 @@ def disagreement(run: Callable[[str], Arrays], tolerance: float) -> str:
 
 
 def slowness(seconds: Callable[[str], float]) -> tuple[str, str]:
-    """Why a kernel is too slow ("" if it is not), and its time and that of plain operators, as text."""
+    """Return why a kernel is too slow ("" if it is not), and its time and the plain operators' time, as text."""
     try:
         fused = seconds("fused")
     except Exception as error:
@@ -105,7 +105,7 @@ class Comparison:
     # ---- values
 
     def arrays(self, name: str, kind: str) -> Arrays:
-        """The output of a part and its gradients for random ones of the output; the plain ones after the fused ones."""
+        """Return a part's output, and its gradients for a random upstream gradient; compute the fused kind first."""
         if name == "dropout_add":
             return self._dropout_add(kind)
         if name == "attention" and self._prob(name) and kind == "fused":
@@ -116,7 +116,7 @@ class Comparison:
         return self._run(build, feed)
 
     def _dropout_add(self, kind: str) -> Arrays:
-        """Dropout is undone where its result shows it; without dropout Paddle does not call the kernel."""
+        """Undo dropout where the output shows it; without dropout Paddle does not call the kernel."""
         build, feed = self._part("dropout_add", kind, drops=kind == "fused")
         arrays, prob = self._run(build, feed), self._prob("dropout_add")
         if kind == "plain" or not prob:
@@ -157,7 +157,7 @@ class Comparison:
     # ---- time
 
     def seconds(self, name: str, kind: str) -> float:
-        """The shortest time of a forward and backward pass with the dropout of training."""
+        """Return the shortest time of a forward and backward pass with the dropout of training."""
         build, feed = self._part(name, kind, drops=True)
         run, _ = self._compiled(build, feed, fetches=False)
         feed, times = {key: self._on_device(array) for key, array in feed.items()}, []
@@ -170,7 +170,7 @@ class Comparison:
     # ---- the parts of the network
 
     def _part(self, name: str, kind: str, drops: bool) -> tuple[Callable, Arrays]:
-        """What builds a part, and its inputs."""
+        """Return a function that builds a part, and the inputs of the part."""
         model, kernels, prob = self._model, self._kernels[kind], self._prob(name) if drops else 0.0
         if name == "attention":
             shape = (*self._shape, model.num_attention_heads, model.head_size())
@@ -211,20 +211,20 @@ class Comparison:
         return packed
 
     def _prob(self, name: str) -> float:
-        """The rate of dropout in a part."""
+        """Return the rate of dropout in a part."""
         attention, hidden = self._model.attention_probs_dropout_prob, self._model.hidden_dropout_prob
         # A ModernBERT adds the result of its attention so, and nothing else.
         return {"attention": attention, "dropout_add": attention if self._model.is_modern() else hidden}.get(name, 0.0)
 
     def _mask(self) -> np.ndarray:
-        """int64 [b, s] of sequences with and without padding."""
+        """Return int64 [b, s] of sequences with and without padding."""
         batch_size, length = self._shape
         lengths = length - np.arange(batch_size)[:, None] * length // batch_size // 2
         return (np.arange(length) < lengths).astype("int64")
 
     @staticmethod
     def _values(seed: int, shape: Sequence[int]) -> np.ndarray:
-        """Normal numbers, repeated after a prime number of them: a large micro-batch has too many to draw."""
+        """Return normal numbers, repeated after a prime number: a large micro-batch has too many to draw."""
         drawn = np.random.RandomState(seed).normal(size=min(math.prod(shape), 1_000_003)).astype("float32")
         return np.resize(drawn, shape)
 
@@ -237,7 +237,7 @@ class Comparison:
     def _compiled(
         self, build: Callable, feed: Arrays, *, gradients: bool = True, fetches: bool = True
     ) -> tuple[Callable[[dict[str, Any]], list[np.ndarray]], list[str]]:
-        """What runs a part from one seed, and the names of what it returns, in float32; without `fetches` the loss."""
+        """Return a function that runs a part from one seed, and its float32 outputs' names; loss without `fetches`."""
         main, startup, scope = static.Program(), static.Program(), static.Scope()
         with static.program_guard(main, startup), unique_name.guard():
             inputs = {name: static.data(name, array.shape, array.dtype.name) for name, array in feed.items()}
@@ -273,7 +273,7 @@ class Comparison:
 
 
 def _attention_by_factors(query, key, value, mask, factors):
-    """Plain attention whose probabilities are multiplied by factors [b, heads, s, s]."""
+    """Compute plain attention whose probabilities are multiplied by factors [b, heads, s, s]."""
     query, key, value = (part.transpose([0, 2, 1, 3]) for part in (query, key, value))
     scores = paddle.matmul(query / math.sqrt(query.shape[-1]), key, transpose_y=True) + attention_bias(mask, PLAIN)
     context = paddle.matmul(nn.functional.softmax(scores) * factors, value)
@@ -285,7 +285,7 @@ def _at_real_tokens(values, mask):
 
 
 def _check_share(kept: np.ndarray, prob: float) -> None:
-    """Raises ValueError if dropout did not keep 1 - prob of the values, but for chance."""
+    """Raise ValueError if dropout did not keep 1 - prob of the values, up to chance."""
     share, deviation = kept.mean(), math.sqrt(prob * (1 - prob) / kept.size)
     if abs(share - (1 - prob)) > SIGMAS * deviation:
         raise ValueError(f"dropout keeps {share:.2%} of the values, not {1 - prob:.2%}")

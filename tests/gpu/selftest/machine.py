@@ -31,7 +31,7 @@ class Machine:
     gpus: tuple[Gpu, ...] = ()
 
     def capability(self) -> tuple[int, int]:
-        """The lowest of the cards; (0, 0) without."""
+        """Return the lowest capability of the cards; (0, 0) without cards."""
         pairs = [gpu.compute_capability.split(".") for gpu in self.gpus]
         return min(((int(major), int(minor)) for major, minor in pairs), default=(0, 0))
 
@@ -44,14 +44,14 @@ class Machine:
         return self.capability() >= HALF_PRECISION
 
     def hardware(self, num_ranks: int) -> Hardware | None:
-        """This machine as the planner knows it; None if the table of parts lacks the card."""
+        """Return this machine as the planner knows it; None if the table of parts lacks the card."""
         parts = load_parts()
         name = part_name(self.gpus[0], parts) if self.gpus else "CPU-core"
         return Hardware(name, parts[name], 1, num_ranks) if name else None
 
 
 def part_name(gpu: Gpu, parts: dict[str, HardwarePart]) -> str | None:
-    """The part whose words are all in the card's name; of several, the one with the closest memory."""
+    """Return the part whose words are all in the card's name; of several, the part with the closest memory."""
     fitting = []
     for name, part in parts.items():
         words = [word for word in name.split("-") if not re.fullmatch(r"\d+GB", word)]
@@ -61,7 +61,7 @@ def part_name(gpu: Gpu, parts: dict[str, HardwarePart]) -> str | None:
 
 
 def find_machine(device: str, wanted: int | None) -> Machine:
-    """The machine for --device and --gpus.
+    """Return the machine for --device and --gpus.
 
     Args:
         device: auto | cpu | gpu; auto needs a GPU, as gpu does.
@@ -85,7 +85,7 @@ def find_machine(device: str, wanted: int | None) -> Machine:
 
 
 def describe(machine: Machine) -> dict:
-    """Versions and hardware, for the first line of the results."""
+    """Return versions and hardware, for the first line of the results."""
     return {
         "date": time.strftime("%Y-%m-%d %H:%M %Z"),
         "commit": _output("git", "-C", str(REPOSITORY), "describe", "--always", "--dirty"),

@@ -31,7 +31,7 @@ BATCHES, RUNS, SECONDS = (1, 8, 32), 10, 10.0  # runs of a batch: so many, or fe
 
 @cache
 def exported(folder: Path, config: BertConfig, to_format: str, precision: str) -> Path:
-    """An export with random weights, as run_export.py writes it."""
+    """Write an export with random weights, as run_export.py does."""
     random, shapes = np.random.RandomState(1), build_program(TASK, config, None, False).main.all_parameters()
     parameters = {p.name: random.normal(0, 0.02, p.shape).astype("float32") for p in shapes}
     parameters |= {name: value + 1 for name, value in parameters.items() if "norm.weight" in name.lower()}
@@ -52,7 +52,7 @@ def exported(folder: Path, config: BertConfig, to_format: str, precision: str) -
 
 
 def measured(predictor: Predictor, batch: int, length: int, vocab_size: int) -> tuple[float, dict[str, np.ndarray]]:
-    """Sentences a second, by the median of some runs, and the outputs."""
+    """Return sentences a second, the median of some runs, and the outputs."""
     ids = np.random.RandomState(2).randint(5, vocab_size, (batch, length))
     feed = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "attention_mask": np.ones_like(ids)}
     outputs, seconds = dict(predictor.run(feed)), []

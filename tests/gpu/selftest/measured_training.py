@@ -14,7 +14,7 @@ from bert.training.devices import choose_device
 
 
 def peak_memory(device: str) -> dict[str, int]:
-    """Bytes: of tensors; on a GPU also what the allocator holds for them."""
+    """Return bytes: of tensors; on a GPU also the allocator's reserve for them."""
     if device == "cpu":
         return {"allocated": core.host_memory_stat_peak_value("Allocated", 0)}
     cuda = paddle.device.cuda

@@ -16,7 +16,7 @@ MODELS = {"gpu": ("bert-large-uncased", 384), "cpu": ("bert-tiny", 64)}  # and t
 
 @pytest.mark.parametrize("engine", ["paddle", "tensorrt", "onnx"])
 def test_inference(bench, engine):
-    """Sentences a second of an export, and its outputs beside those of float32 (ONNX: of the CPU's)."""
+    """Measure sentences a second of an export, and compare its outputs with float32 (ONNX: with the CPU's)."""
     machine = bench.machine
     if engine == "tensorrt" and machine.device == "cpu":
         pytest.skip("TensorRT needs a GPU")
@@ -50,5 +50,5 @@ def test_inference(bench, engine):
 
 
 def measured(found: dict[str, Any]) -> dict[str, Any]:
-    """The precisions that this machine computes."""
+    """Return the precisions that this machine computes."""
     return {name: row for name, row in found.items() if "refused" not in row}

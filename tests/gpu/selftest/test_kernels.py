@@ -36,7 +36,7 @@ def test_doctor(bench):
 
 
 def test_nccl(bench):
-    """All ranks sum a tensor, with NCCL on GPUs and Gloo on a CPU, and how fast."""
+    """All ranks sum a tensor, with NCCL on GPUs and Gloo on a CPU; the speed is measured."""
     needs_two_ranks(bench.machine)
     folder = run_folder(bench, "all-reduce")
     shutil.rmtree(folder, ignore_errors=True)
@@ -60,7 +60,7 @@ def test_nccl(bench):
 
 
 def test_kernels(bench):
-    """A kernel for every operator of the recipes' programs on a GPU, of the quickstart's on a CPU."""
+    """Every operator has a kernel: of the recipes' programs on a GPU, of the quickstart's on a CPU."""
     missing: dict[str, dict[str, list[str]]] = {}  # program -> kind -> operators without a kernel
     different = []  # reported, as another wheel may differ
     names = [*dict.fromkeys(distinct(all_cases()).values()), COMBINATIONS]
@@ -118,7 +118,7 @@ def flag_of(kernel: str) -> str:
 
 
 def missing_in_quickstart() -> dict[str, list[str]]:
-    """The operators of the quickstart's programs that this processor has no kernel for."""
+    """Return the operators of the quickstart's programs for which this processor has no kernel."""
     from bert.model.objectives import PretrainingObjective
     from bert.runtime.distributed import Group, initialize
     from program import build_evaluation_program, build_training_program

@@ -28,7 +28,7 @@ GPU_MICRO_STEPS, CPU_MICRO_STEPS = 8, 2  # of an update, at most: the recipes ha
 
 
 def measured_recipes() -> dict[str, tuple[str, dict[str, Any]]]:
-    """Name -> recipe, changes of it; of recipes that are one program, the first."""
+    """Map names to recipes and changes of them; of recipes that are one program, only the first."""
     recipes = {name: pretraining(recipe()) for name, recipe in RECIPES.items() if not name.startswith("quickstart")}
     found: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in distinct(recipes).values()}
     return found | {f"{name}-plain": (name, PLAIN) for name in ("phase1_large", "phase2_large")}
@@ -56,7 +56,7 @@ def test_throughput(bench, name):
 
 
 def shortened(config: PretrainingConfig, bench: Bench, name: str, hardware: Hardware | None) -> PretrainingConfig:
-    """A few updates of the recipe with its micro-batch, or the largest that fits; on a CPU with a tiny model.
+    """Return a few updates of the recipe with its micro-batch or the largest that fits; on a CPU with a tiny model.
 
     Skips the check if not one sequence fits.
     """
@@ -90,7 +90,7 @@ def shortened(config: PretrainingConfig, bench: Bench, name: str, hardware: Hard
 
 
 def as_it_ran(config: PretrainingConfig, training: Training) -> PretrainingConfig:
-    """With the fused kernels that the run chose where they are automatic."""
+    """Return the settings with the fused kernels that the run chose where they are automatic."""
     lines = [line for line in training.messages().splitlines() if line.startswith("fused kernels: ")]
     used = lines[0].removeprefix("fused kernels: ").split(", ") if lines else []
     return derive(config, **{f"fuse_{name}": "on" if name in used else "off" for name in config.hardware.fusions()})
@@ -118,7 +118,7 @@ def measured(config: PretrainingConfig, training: Training, num_ranks: int) -> d
 
 
 def judges_speed(plan: Plan | None) -> bool:
-    """Whether the figures of the card were compared with anything."""
+    """Tell whether the figures of the card were compared with any measurement."""
     return plan is not None and not plan.hardware.part.checked.startswith("nothing")
 
 
@@ -130,7 +130,7 @@ def text_of(figures: dict[str, Any]) -> str:
 
 
 def shortfalls(figures: dict[str, Any], device: str) -> list[str]:
-    """How the memory and the speed are not those that were planned; nothing is judged on a CPU."""
+    """Return how memory and speed miss the plan; nothing is judged on a CPU."""
     speed, found = figures["sequences per second"], []
     if not speed:
         return ["no update was measured"]
@@ -147,7 +147,7 @@ NUM_SHARDS = 8
 
 
 def write_shards(config: PretrainingConfig, num_samples: int) -> None:
-    """The shards that the settings name, at least `num_samples` full sequences in all, unless they are there."""
+    """Write the shards that the settings name, with at least `num_samples` full sequences, unless they are there."""
     data, size = config.data, -(-num_samples // NUM_SHARDS)
     if (data.input_dir / MANIFEST_NAME).exists():
         return

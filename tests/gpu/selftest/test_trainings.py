@@ -47,7 +47,7 @@ KINDS: dict[str, dict] = {
 
 @pytest.fixture(scope="session")
 def of_kind():
-    """Bench, kind -> the training of it, made once."""
+    """Return a function (bench, kind) -> the training of this kind, which is made once."""
     done: dict[str, Training] = {}
 
     def trained(bench: Bench, kind: str) -> Training:
@@ -84,7 +84,7 @@ def test_train(bench, of_kind, kind):
 
 
 def loss_problem(losses: Sequence[float | None], reference: Sequence[float] | None) -> str:
-    """Why losses are not those of a training that works; "" if they are.
+    """Return why the losses do not show a working training; "" if they do.
 
     Args:
         reference: the same training in float32; None: only their fall is judged.
@@ -106,7 +106,7 @@ def loss_problem(losses: Sequence[float | None], reference: Sequence[float] | No
 
 
 def fusion_problem(messages: str, machine: Machine) -> str:
-    """Why a training did not use the kernels that it was told to use; "" if it did, or on a CPU."""
+    """Return why a training did not use the kernels that it was told to use; "" if it did, or on a CPU."""
     if machine.device == "cpu":
         return ""
     wanted = ["linear", "dropout_add", *(["attention"] if machine.has_flash_attention() else [])]
@@ -124,7 +124,7 @@ def fusion_problem(messages: str, machine: Machine) -> str:
     ids=["fp32", "amp", "fused"],
 )
 def test_resume(bench, name, settings, tolerance):
-    """Stopped after 10 updates and resumed, with dropout, whose masks must continue as well."""
+    """The training stops after 10 updates and resumes, with dropout, whose masks must continue as well."""
     make_data(bench)
     name, settings = f"resume-{name}", {**settings, **DROPOUT}
     whole = train(bench, f"{name}-whole", quickstart(bench, f"{name}-whole", **settings))
@@ -154,7 +154,7 @@ def test_ranks(bench, kind):
 
 
 def compare(training: Training, expected: Training, tolerance: float, bench: Bench) -> None:
-    """Losses and gradient norms, update by update: LAMB's updates do not change with the scale of the gradients."""
+    """Compare losses and gradient norms by update: LAMB's updates do not change with the scale of the gradients."""
     found = {}
     for name, allowed in (("loss", tolerance), ("gradient_norm", 10 * tolerance)):
         apart = largest_difference(training.of_updates(name), expected.of_updates(name), name == "gradient_norm")
@@ -168,7 +168,7 @@ def compare(training: Training, expected: Training, tolerance: float, bench: Ben
 
 
 def largest_difference(values: Sequence, expected: Sequence, skips: bool = False) -> float:
-    """Relative to the expected ones; infinite for another number of them, or for null, which is not finite.
+    """Return the difference relative to the expected values; infinite if lengths differ or a value is null.
 
     Args:
         skips: whether null in both is no difference: updates that both skipped.
@@ -182,7 +182,7 @@ def largest_difference(values: Sequence, expected: Sequence, skips: bool = False
 
 
 def test_evaluation_fused(bench, of_kind):
-    """The held-out loss of the float32 training's weights with fused kernels."""
+    """The weights of the float32 training have the same held-out loss with fused kernels."""
     plain = of_kind(bench, "fp32")
     weights: Path = quickstart(bench, "train-fp32").checkpoint_dir() / str(NUM_STEPS)
     settings = {**FLOAT16, **FUSED, "max_steps": 1, "from_pretrained_params": weights}

@@ -44,26 +44,26 @@ class Training:
         return json.loads((self.log_dir / "summary.json").read_text())
 
     def of_updates(self, name: str) -> list[float]:
-        """A metric of each update, in order; after a resumption the later row counts."""
+        """Return a metric of each update, in order; after a resumption the later row counts."""
         found = {row["step"]: row[name] for row in self.rows if name in row}
         return [found[step] for step in sorted(found)]
 
     def held_out(self, step: int) -> float:
-        """Masked-LM loss in nats."""
+        """Return the masked-LM loss in nats."""
         return next(row[HELD_OUT] for row in self.rows if row["step"] == step and HELD_OUT in row)
 
     def messages(self) -> str:
-        """What the ranks printed in all legs."""
+        """Return what the ranks printed in all legs."""
         return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("log*/workerlog.0")))
 
     def peak_bytes(self) -> dict[str, int]:
-        """The largest of the ranks."""
+        """Return the largest peak of the ranks."""
         ranks = [json.loads(path.read_text()) for path in self.folder.glob("peak_memory.*.json")]
         return {kind: max(rank[kind] for rank in ranks) for kind in ranks[0]}
 
 
 def quickstart(bench: Bench, name: str, **changes) -> PretrainingConfig:
-    """The first updates of the quickstart, with plain operators."""
+    """Return the first updates of the quickstart, with plain operators."""
     data = bench.folder / "data"
     settings = dict(
         input_dir=data / "phase1/train",
@@ -89,7 +89,7 @@ def run_folder(bench: Bench, name: str) -> Path:
 
 
 def make_data(bench: Bench) -> None:
-    """The quickstart's text, vocabulary and shards of phase 1; what is there is kept."""
+    """Make the quickstart's text, vocabulary and shards of phase 1; existing files are kept."""
 
     def run(command: Sequence[str]) -> int:
         bench.run(command, TIMEOUT_SECONDS)
@@ -117,7 +117,7 @@ def train(
 def launch(
     bench: Bench, program: Sequence[str | Path], log_dir: Path, title: str, num_ranks: int, timeout_seconds: float
 ) -> None:
-    """Run a script and its arguments on ranks of this machine; if they fail, the end of their output is printed."""
+    """Run a script and its arguments on ranks of this machine; if they fail, print the end of their output."""
     ranks, device = Ranks(num_processes=num_ranks), bench.machine.device
     command = ranks_command(ranks, ranks.devices(device), log_dir, program)
     try:
