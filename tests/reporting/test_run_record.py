@@ -52,7 +52,7 @@ def test_a_summary_of_an_earlier_end_is_left_out(tmp_path):
     run = read_run(tmp_path, "a")
     assert run.last("loss") == 3.75
     assert (
-        "summary.json is of update 4, and the run went on to 5; its figures are those of metrics.jsonl"
+        "summary.json is of update 4, and the run went on to 5; its figures are taken from metrics.jsonl"
         in run.complaints
     )
 
