@@ -25,7 +25,7 @@ KINDS = (
 
 
 def batch(objective, lengths, seed=0) -> dict[str, np.ndarray]:
-    """A padded feed of all inputs; masked positions and labels are those of real tokens."""
+    """Return a padded feed of all inputs; masked positions and labels point at real tokens."""
     rng = np.random.RandomState(seed)
     size, width = len(lengths), -(-max(lengths) // 8) * 8
     mask = (np.arange(width) < np.array(lengths)[:, None]).astype("int64")
@@ -107,7 +107,7 @@ def assert_near(value: np.ndarray, expected: np.ndarray, name: object) -> None:
 
 
 def _at(self, input_ids, token_type_ids, sequences, positions=None):
-    """`BertModel.at` of the last layer's states of all tokens."""
+    """Return `BertModel.at` of the last layer's states of all tokens."""
     hidden, pooled = self(input_ids, token_type_ids, sequences)
     return None if positions is None else paddle.gather(hidden.flatten(0, -2), positions), pooled
 
@@ -136,7 +136,7 @@ def test_the_last_layer_computes_what_is_read_and_all_gradients_are_the_same(mon
 
 
 def test_no_gradient_adds_rows_in_attention():
-    """Each token's query, key and value went to one place, so that the gradient is gathered from there."""
+    """Each token's query, key and value has one place, so the gradient is gathered from it."""
     objective = objectives.SequenceClassificationObjective(tiny.MODEL, kernels=FusedKernels(unpad=True))
     types = [operator.type for operator in Gradients(objective).main.global_block().ops]
     layers, groups = tiny.MODEL.num_hidden_layers, objective.attention_groups

@@ -24,7 +24,7 @@ VECTORS[NUM_PAIRS : 2 * NUM_PAIRS] += 0.3 * VECTORS[:NUM_PAIRS]  # most passages
 
 
 def info_nce(vectors: np.ndarray, temperature: float, dimensions: tuple[int, ...] = ()) -> tuple[float, np.ndarray]:
-    """The loss of van den Oord et al. (2018), a row at a time, and its gradient by the chain rule; float64."""
+    """Compute the loss of van den Oord et al. (2018), a row at a time, and its gradient by the chain rule; float64."""
     losses, gradient = [], np.zeros(vectors.shape)
     sizes = (SIZE, *dimensions)
     texts = np.arange(NUM_TEXTS)
@@ -51,7 +51,7 @@ def info_nce(vectors: np.ndarray, temperature: float, dimensions: tuple[int, ...
 
 
 class Loss:
-    """The loss of an objective whose live vectors are a parameter: no encoder."""
+    """Computes the loss of an objective whose live vectors are a parameter: it has no encoder."""
 
     def __init__(self, **attributes):
         objective, self.main, startup = (
@@ -68,7 +68,7 @@ class Loss:
         self.executor = static.Executor(place_of("cpu"))
 
     def __call__(self, places: np.ndarray, number: int):
-        """(loss, correct, pairs, gradient of the live vectors) of a micro-batch; the cached ones of it are noise."""
+        """Return (loss, correct, pairs, gradient of the live vectors) of a micro-batch; its cached ones are noise."""
         cached = VECTORS.copy()
         cached[places] = 99.0
         feed = {
@@ -84,7 +84,7 @@ class Loss:
 
 @pytest.mark.parametrize("attributes", [{}, {"temperature": 0.2, "dimensions": (16, 8)}], ids=["plain", "nested"])
 def test_loss_and_gradient_are_the_definition_however_the_batch_is_divided(attributes):
-    """Optimizers take the mean over micro-batches and ranks: it is the gradient of the whole batch."""
+    """The mean over micro-batches and ranks, which optimizers take, is the gradient of the whole batch."""
     attributes = {"temperature": 0.05, **attributes}
     loss, gradient = info_nce(VECTORS, **attributes)
     function = Loss(**attributes)

@@ -23,7 +23,7 @@ def masks_of(pool: MaskPool, *key) -> np.ndarray:
 
 
 def two_places(first_rate: float, second_rate: float, onednn: bool = True):
-    """x [n, 3] -> dropout -> * 2 -> dropout -> sum; returns program, pools and the variables of interest."""
+    """Build x [n, 3] -> dropout -> * 2 -> dropout -> sum; return program, pools and the variables of interest."""
     main = static.Program()
     with static.program_guard(main, static.Program()):
         x = static.data("x", [-1, 3])
@@ -37,7 +37,7 @@ def two_places(first_rate: float, second_rate: float, onednn: bool = True):
 @pytest.mark.parametrize("onednn", [True, False])
 @pytest.mark.parametrize("rates", [(0.25, 0.25), (0.25, 0.5)], ids=["one pool", "two pools"])
 def test_what_is_kept_is_scaled_and_its_gradient_too(rates, onednn):
-    """Each place reads masks of its own; the loss is the sum of what is left, so the gradient is its factors."""
+    """Each place reads masks of its own; the loss is the sum of the kept values, so its gradient is their factors."""
     main, pools, names = two_places(*rates, onednn)
     scope, rows = static.Scope(), 50
     for pool in pools:
@@ -121,7 +121,7 @@ def test_on_a_gpu_operators_draw_from_paddles_seeded_generator():
 
 
 def test_operators_with_a_seed_of_their_own_get_one_from_the_key_and_their_name():
-    """Those of layers that are computed again, which read it twice."""
+    """Operators in layers that are computed again read their seed twice."""
     found, scope, names = Dropout(seeds=("a.seed", "b.seed")), static.Scope(), ("a.seed", "b.seed")
     for key in (2**63 + 5, 6):
         found.draw(scope, CPU, {}, np.uint64(key))
@@ -131,7 +131,7 @@ def test_operators_with_a_seed_of_their_own_get_one_from_the_key_and_their_name(
 
 
 def test_the_masks_of_a_micro_step_are_counted_by_the_shapes_of_its_places():
-    """Two sequences of 3 and 5 tokens in two groups: places of tokens, of pairs in each group, and of sequences."""
+    """Two groups have two sequences of 3 and 5 tokens: places are tokens, pairs in each group, and sequences."""
     feed = {"input_ids": np.ones(8), "group_0": np.ones((1, 3)), "group_1": np.ones((1, 5))}
     assert MaskPool("masks", 0.1, [(-1, 32)]).size(feed) == 8 * 32
     pairs = [(-1, 4, -1, -1), (-1, 4, -1, -1)]  # of the heads of each group
@@ -173,7 +173,7 @@ def test_masks_are_uncorrelated_with_their_neighbours_and_with_other_places_step
 
 
 def test_masks_suffice_where_more_tokens_are_wanted_than_there_are():
-    """Masked positions are padded to a multiple of 8, also for one token."""
+    """The number of masked positions is padded to a multiple of 8, even for one token."""
     feed = {"input_ids": np.ones(1), "group_0": np.ones((1, 1)), "masked_lm_positions": np.zeros(8)}
     assert MaskPool("masks", 0.1, [(-1, 32)]).size(feed) >= 8 * 32
     assert MaskPool("masks", 0.1, [(-1, 32)]).size(feed | {"next_sentence_labels": np.ones(1)}) >= 9 * 32

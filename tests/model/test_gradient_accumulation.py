@@ -22,13 +22,13 @@ PART = "{}@GRAD@GradientMerge"
 
 
 class OnePerParameter(AccumulatedGradients):
-    """Paddle's own accumulation: operators for each parameter."""
+    """Uses Paddle's own accumulation: operators for each parameter."""
 
     apply_gradients = paddle.incubate.optimizer.GradientMergeOptimizer.apply_gradients
 
 
 def trained(monkeypatch, kind, precision, optimizer, overflows: int | None):
-    """A session after six updates, one of which may overflow, of a program that is built now."""
+    """Return a session after six updates of a program that is built now; one update may overflow."""
     with monkeypatch.context() as patched:
         patched.setattr(program, "AccumulatedGradients", kind)
         patched.setattr(tiny, "build", program.build_training_program)
@@ -57,7 +57,7 @@ def test_one_buffer_trains_as_gradients_of_their_own(monkeypatch, precision, opt
 
 
 def norm_and_loss(session: tiny.Session, micro_steps: int) -> tuple[float, float]:
-    """Of the next update of a session whose weights are the initial ones."""
+    """Return norm and loss of the next update of a session with the initial weights."""
     session.write(TRAINING_METRICS, np.zeros(len(session.program.objective.metric_names)))
     for feed in tiny.feeds(tiny.random_batch(0, 12), micro_steps):
         session.micro_step(feed, 0)
@@ -71,14 +71,14 @@ def of_one_micro_step():
 
 
 def test_norm_and_loss_do_not_depend_on_the_number_of_micro_steps(of_one_micro_step):
-    """The mean of the micro-steps, not their sum: an optimizer hides such a factor, its norm does not."""
+    """Both are means over the micro-steps, not sums: an optimizer would hide such a factor, its norm does not."""
     session = tiny.Session(micro_steps=3)
     assert norm_and_loss(session, 3) == of_one_micro_step
     assert session.value("applied_updates") == 1
 
 
 def test_parameters_are_cast_in_the_first_micro_step_alone(monkeypatch):
-    """As on a GPU: this build of Paddle has no half-precision kernels, and would insert no casts."""
+    """The program is a GPU's: this build of Paddle has no half-precision kernels, and would insert no casts."""
     tiny.build_as_on_a_gpu(monkeypatch)
     tiny.join(tiny.ONE_RANK)
     steps = {"gradient_accumulation_steps": 2, "num_scheduled_steps": 9}
@@ -130,7 +130,7 @@ def test_the_parts_are_the_memory_of_the_buffer_between_micro_steps():
 
 
 def test_the_executor_is_told_what_is_before_and_after_the_buffer():
-    """It orders by names: without `nop` an update might read its part before the buffer is clipped."""
+    """The executor orders by names: without `nop` an update might read its part before the buffer is clipped."""
     session = tiny.Session(micro_steps=3)
     main, update = session.program.main.blocks
     parts = {PART.format(name) for name in session.program.parameters}

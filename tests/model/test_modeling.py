@@ -11,7 +11,7 @@ from tests.support import tiny
 
 
 class Forward:
-    """BertForPretraining in evaluation mode, with its hidden states, run on given weights."""
+    """Runs BertForPretraining in evaluation mode, with its hidden states, on given weights."""
 
     def __init__(self, weights: dict, model=tiny.MODEL, fuse_mha: bool = False):
         self.main = static.Program()
@@ -27,7 +27,7 @@ class Forward:
             self.scope.var(name).get_tensor().set(value, paddle.CPUPlace())
 
     def __call__(self, feed: dict) -> list[np.ndarray]:
-        """Logits [n, vocab], next-sentence logits [b, 2] and the last hidden state [b, s, hidden]."""
+        """Return logits [n, vocab], next-sentence logits [b, 2] and the last hidden state [b, s, hidden]."""
         feed = {name: feed[name] for name in (*ENCODER_INPUTS, "masked_lm_positions")}
         fetched = [*self.outputs, self.hidden]
         return self.executor.run(self.main, feed=feed, fetch_list=fetched, scope=self.scope)
@@ -35,7 +35,7 @@ class Forward:
 
 @pytest.fixture(scope="module")
 def weights():
-    """Weights large enough that every part of the network affects the outputs."""
+    """Return weights so large that every part of the network affects the outputs."""
     rng = np.random.RandomState(2)
     return {
         name: value + 0.3 * rng.randn(*value.shape).astype("float32")

@@ -30,7 +30,7 @@ PACKED = replace(OBJECTIVE, kernels=FusedKernels(unpad=True))
 
 
 def batch_of(objective: MaskedLMObjective, step: int, micro_steps: int = 1) -> list[dict]:
-    """Micro-batches of a step as the objective's program reads them."""
+    """Return micro-batches of a step as the objective's program reads them."""
     feeds = tiny.feeds(tiny.random_batch(step, 12), micro_steps, num_padding=0)
     packing = objective.packing()
     feeds = feeds if packing is None else [pack(feed, packing) for feed in feeds]

@@ -41,7 +41,7 @@ REAL = np.arange(WIDTH) < LENGTHS[:, None]
 
 
 class Network:
-    """An objective's program, with weights large enough that each matters. The models have no dropout."""
+    """Runs an objective's program, with weights so large that each matters. The models have no dropout."""
 
     def __init__(self, objective, training: bool = False):
         self.main, startup = static.Program(), static.Program()
@@ -76,7 +76,7 @@ def texts(seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def documents() -> tuple[np.ndarray, np.ndarray]:
-    """Positions that begin again at each document, and whose tokens see each other."""
+    """Return positions that begin again at each document, and masks by which its tokens see each other."""
     starts = np.zeros(REAL.shape, bool)
     starts[:, 0] = starts[0, 5] = starts[2, 3] = starts[2, 4] = True
     starts |= ~REAL  # padding: documents of their own
@@ -91,7 +91,7 @@ def assert_near(found, expected, name, tolerance=2e-5):
 
 
 def kernel(query, key, value, mask, dropout, training):
-    """Stands for that of a GPU: [b, s, heads, size] and a mask for each query, which is not broadcast."""
+    """Stand in for a GPU's kernel: [b, s, heads, size] and a mask for each query, which is not broadcast."""
     assert (dropout, training) == (0.0, False)
     length = paddle.shape(query)[1]
     query, key, value = (part.transpose([0, 2, 1, 3]) for part in (query, key, value))
@@ -105,7 +105,7 @@ def kernel(query, key, value, mask, dropout, training):
     [(BERT, False, False), (BERT, False, True), (BERT, True, False), (MODERN, False, False), (MODERN, True, True)],
 )
 def test_each_state_of_an_encoder_is_that_of_the_papers(monkeypatch, model, has_kernel, with_documents):
-    """Also a ModernBERT's last, which has the final norm, where the states of layers are asked for."""
+    """The last state of a ModernBERT has the final norm, also where the states of layers are requested."""
     monkeypatch.setattr(paddle.nn.functional, "scaled_dot_product_attention", kernel)
     kernels = FusedKernels(attention=has_kernel)
     layers = tuple(range(model.num_hidden_layers + 1))
@@ -133,7 +133,7 @@ def test_each_state_of_an_encoder_is_that_of_the_papers(monkeypatch, model, has_
 
 @pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "relu"])
 def test_activations_are_their_formulas(name):
-    """Hendrycks and Gimpel (2016): exact, and approximated by a hyperbolic tangent."""
+    """GELU is by Hendrycks and Gimpel (2016): exact, and approximated by a hyperbolic tangent."""
     x = np.linspace(-4, 4, 81).astype("float32")
     expected = {
         "gelu": gelu(x),
@@ -148,7 +148,7 @@ def test_activations_are_their_formulas(name):
 
 
 def dropouts(objective) -> list[float]:
-    """The rates of the dropout operators of a network in training, in order."""
+    """Return the rates of the dropout operators of a network in training, in order."""
     main = static.Program()
     with static.program_guard(main, static.Program()), unique_name.guard():
         feed, network = objective.inputs(with_labels=False), objective.network()
@@ -158,8 +158,8 @@ def dropouts(objective) -> list[float]:
 
 
 def test_dropout_is_where_the_papers_have_it():
-    """After embeddings, on attention's shares, before each residual sum, and before a classifier; in ModernBERT on the
-    output of attention with attention's rate, and inside of the feed-forward block."""
+    """In BERT, dropout follows embeddings and attention's shares, and precedes each residual sum and a classifier; in
+    ModernBERT it follows attention's output, with attention's rate, and is inside of the feed-forward block."""
     rates = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2}
     model, modern = BERT.model_copy(update=rates), MODERN.model_copy(update={**rates, "num_hidden_layers": 2})
     assert dropouts(EncoderObjective(model)) == [0.1, *[0.2, 0.1, 0.1] * 2]
@@ -182,7 +182,7 @@ def places():
 
 
 def masked_feed() -> dict[str, np.ndarray]:
-    """Five masked positions, one of weight 0."""
+    """Return a feed with five masked positions, one of weight 0."""
     return {
         **texts(),
         "masked_lm_positions": np.array([1, 14, 25, 26, 0]),
@@ -249,7 +249,7 @@ def inputs(feed) -> tuple:
     ids=["classes", "several", "number"],
 )
 def test_the_losses_of_classifiers_are_their_definitions(objective, labels):
-    """Of the pooled first token: cross-entropy, a decision for each label, and the squared error."""
+    """From the pooled first token: cross-entropy, a decision for each label, and the squared error."""
     network, feed = Network(objective, training=True), {**texts(), "labels": labels}
     first = pooled(bert(network.weights, BERT, *inputs(feed)), network.weights)
     logits, found = dense(first, network.weights, "classifier"), network(feed)
@@ -267,7 +267,7 @@ def test_the_losses_of_classifiers_are_their_definitions(objective, labels):
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "tokens"])
 def test_the_heads_of_a_modernbert_read_the_prediction_head(pooling):
-    """Of the first token, of the mean of the real ones, or of each."""
+    """The heads read it at the first token, as the mean of the real tokens, or at each token."""
     model = MODERN.model_copy(update={"num_hidden_layers": 2, "classifier_pooling": pooling.replace("tokens", "cls")})
     kind = TokenClassificationObjective if pooling == "tokens" else SequenceClassificationObjective
     network, feed = Network(kind(model, num_labels=3)), texts()
@@ -314,7 +314,7 @@ def test_a_uniform_guess_and_means_of_sums():
 @pytest.mark.parametrize("is_finite", [True, False])
 @pytest.mark.parametrize("training", [True, False])
 def test_the_sums_of_a_micro_batch_begin_with_its_loss_and_are_0_if_that_overflowed(training, is_finite):
-    """In training alone, where the update is skipped; an evaluation shows what it found."""
+    """The sums are 0 in training only, where the update is skipped; an evaluation shows the overflow."""
     objective, main, startup = SequenceRegressionObjective(BERT), static.Program(), static.Program()
     with static.program_guard(main, startup), unique_name.guard():
         loss, metrics, outputs = objective.forward(training)

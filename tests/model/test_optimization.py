@@ -43,7 +43,7 @@ def initial_parameters() -> dict[str, np.ndarray]:
 
 
 class Rig:
-    """A program whose gradients are its feed: loss = sum of parameter x feed."""
+    """Builds a program whose gradients are its feed: loss = sum of parameter x feed."""
 
     def __init__(self, settings: OptimizerSettings, schedule: Schedule = SCHEDULE):
         tiny.join(tiny.ONE_RANK)
@@ -87,7 +87,8 @@ def clip(gradients: dict, max_norm: float) -> dict:
 
 
 def reference(settings: OptimizerSettings, steps, rates) -> dict[str, np.ndarray]:
-    """The parameters after LAMB (You et al., 2020, algorithm 2) or AdamW (Loshchilov & Hutter, 2019, algorithm 2).
+    """Return the parameters after LAMB (You et al., 2020, algorithm 2) or AdamW (Loshchilov & Hutter, 2019, algorithm
+    2).
 
     Both with bias correction; gradients scaled to `max_grad_norm` first (NVLAMB); decay scaled by the learning rate.
     """
@@ -143,7 +144,7 @@ def test_the_logged_gradient_norm_is_that_before_clipping():
 
 @pytest.mark.parametrize(("name", "bad"), [("Lamb", np.nan), ("AdamW", np.inf)])
 def test_a_skipped_update_is_counted_and_changes_nothing(name, bad):
-    """Nor does it advance the learning rate, which is that of the applied updates."""
+    """The learning rate does not advance either: it counts the applied updates."""
     settings = OptimizerSettings(optimizer=name, learning_rate=SCHEDULE.settings.learning_rate)
     rig, counted = Rig(settings), []
     for step, is_bad in enumerate([False, True, True, False, True]):
@@ -214,7 +215,7 @@ CURVES = {
 
 @pytest.mark.parametrize("kind", CURVES)
 def test_each_schedule_has_its_shape_after_the_same_warm_up(kind):
-    """12 updates, 4 of them warm-up, from 1 to 0; wsd decays in the last quarter."""
+    """The schedule has 12 updates, 4 of them warm-up, from 1 to 0; wsd decays in the last quarter."""
     settings = {"lr_schedule": kind} | ({"lr_decay_share": 0.25} if kind == "wsd" else {})
     table = table_of(4, 12, **settings)
     np.testing.assert_allclose(table[:5], [0.25, 0.5, 0.75, 1.0, 1.0], rtol=1e-6)
@@ -227,7 +228,7 @@ def test_each_schedule_has_its_shape_after_the_same_warm_up(kind):
 
 
 def rate_by_formula(settings: OptimizerSettings, warmup: int, total: int, step: int) -> float:
-    """The docstrings of `Schedule` and of its settings, an update at a time."""
+    """Compute the docstrings of `Schedule` and of its settings, an update at a time."""
     peak, end, kind = settings.learning_rate, settings.end_learning_rate, settings.lr_schedule
     if step < warmup:
         return settings.warmup_start_lr + (peak - settings.warmup_start_lr) * (step + 1) / warmup
@@ -249,7 +250,7 @@ def rate_by_formula(settings: OptimizerSettings, warmup: int, total: int, step: 
 
 @pytest.mark.parametrize("kind", [*CURVES, "polynomial"])
 def test_every_rate_is_that_of_the_formula(kind):
-    """Of random lengths, warm-ups, ends, powers and shares; updates after the last hold the end."""
+    """Lengths, warm-ups, ends, powers and shares are random; updates after the last hold the end."""
     rng = np.random.RandomState(7)
     for _ in range(60):
         total = int(rng.randint(1, 41))
@@ -310,7 +311,7 @@ def test_every_lamb_operator_decays_or_not_by_its_parameters_name():
 @pytest.mark.long
 @pytest.mark.parametrize(("amp", "micro_steps"), [(False, 1), (True, 2)])
 def test_adamw_with_a_flag_on_the_host_skips_only_the_damaged_update(amp, micro_steps):
-    """With LAMB: tests/test_program.py."""
+    """tests/test_program.py tests LAMB."""
     precision = tiny.FLOAT32.model_copy(update={"amp": amp, "amp_dtype": "bfloat16"})
     session = tiny.Session(optimizer=tiny.STEADY_ADAMW, precision=precision, micro_steps=micro_steps)
     batches = [tiny.feeds(tiny.random_batch(step, 12), micro_steps) for step in range(3)]

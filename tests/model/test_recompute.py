@@ -33,7 +33,7 @@ def losses(session, updates=3):
 
 
 def computed_once(session):
-    """The session with a backward pass that reads what forward computed; what is computed again is not used."""
+    """Return the session with a backward pass that reads what forward computed, without computing it again."""
     for operator in session.program.main.global_block().ops:
         if not any(name.endswith(".again") for name in operator.output_arg_names):
             for name in [name for name in operator.input_arg_names if name.endswith(".again")]:
@@ -42,7 +42,7 @@ def computed_once(session):
 
 
 def test_all_layers_but_the_last_are_computed_again_with_the_same_dropout():
-    """Loss and norm are those of a program that keeps all; backward reads nothing of these layers but their input."""
+    """Loss and norm equal a program's that keeps all states; backward reads only the inputs of these layers."""
     found = {}
     for recompute in (True, False):
         session = tiny.Session(model=tiny.MODEL_WITH_DROPOUT, recompute=recompute)
@@ -83,7 +83,7 @@ def test_updates_with_dropout_are_those_of_layers_computed_once(settings, monkey
 
 @pytest.mark.long
 def test_operators_that_draw_themselves_draw_twice_from_one_seed(monkeypatch):
-    """As on GPUs; another micro-step draws other masks, which repeat with its key."""
+    """GPUs have such operators; another micro-step draws other masks, which repeat with its key."""
     monkeypatch.setattr(tiny, "build", program.build_training_program)
     monkeypatch.setattr(program, "dropout_of", lambda *_, **__: Dropout(seeds_paddle=True))
     again, once = session(), computed_once(session())
@@ -101,7 +101,7 @@ def test_operators_that_draw_themselves_draw_twice_from_one_seed(monkeypatch):
 
 @pytest.mark.long
 def test_a_run_trains_on_long_sequences_from_weights_of_fewer_positions(tmp_path):
-    """The first 16 positions are repeated; 2,048 tokens are read, on the way that a user takes."""
+    """The first 16 positions are repeated; the run reads 2,048 tokens, started as a user starts it."""
     (tmp_path / "few").mkdir()
     (tmp_path / "many").mkdir()
     few = runs.run(tiny.pretraining_config(tmp_path / "few", max_steps=1), 1)

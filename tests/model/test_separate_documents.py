@@ -16,7 +16,7 @@ ROWS = ([5, 1, 7], [16], [3, 9])  # lengths of the documents of each row
 
 
 def feed_of(rows, separate: bool, seed: int = 1) -> dict[str, np.ndarray]:
-    """The same documents and masks in any division into rows."""
+    """Return the same documents and masks in any division into rows."""
     rng = np.random.RandomState(seed)
     feed = {name: np.zeros((len(rows), 16), "int64") for name in ("input_ids", "attention_mask", "position_ids")}
     masked = []

@@ -116,7 +116,7 @@ def _run(options: argparse.Namespace, place: Workplace, faults: dict[str, list[F
 
 
 def _unfaulted(place: Workplace, tests: tuple[str, ...]) -> Limits | None:
-    """Limits from a run without a fault, which tells what to import before the next; None if tests fail."""
+    """Run without a fault, import the modules of this run, run again; return the limits. None if tests fail."""
     cold = place.run(list(tests), Limits())
     if cold.passed:
         warm(cold.modules)
@@ -132,7 +132,7 @@ def _unfaulted(place: Workplace, tests: tuple[str, ...]) -> Limits | None:
 
 
 def _print_table(outcomes: dict[str, list[Outcome]]) -> float:
-    """The counts of each module; returns the share of noticed faults, in percent."""
+    """Print the counts of each module; return the share of noticed faults, in percent."""
     rows = [(path, len(ran), sum(not outcome.passed for outcome in ran)) for path, ran in outcomes.items()]
     if len(rows) > 1:
         rows.append(("all", sum(row[1] for row in rows), sum(row[2] for row in rows)))

@@ -70,12 +70,12 @@ _PATH = re.compile(r"(path|folder|directory|REPOSITORY|root|parent)\W*$", re.I)
 
 
 def faults_of(path: str, source: bytes) -> list[Fault]:
-    """The faults of a module, by place. Some may not compile, or change nothing: `choose` leaves these out."""
+    """Return the faults of a module, by place; `choose` leaves out faults that do not compile or change nothing."""
     return sorted(_Finder(path, source).find(ast.parse(source)), key=lambda fault: (fault.start, fault.end, fault.new))
 
 
 def choose(faults: list[Fault], number: int, seed: int, source: bytes) -> list[Fault]:
-    """`number` of the faults, the same for the same seed: of as many lines and kinds as there are."""
+    """Return `number` of the faults, equal for equal seeds, of as many lines and kinds as possible."""
     rest, chosen, seen = list(faults), list[Fault](), {ast.dump(ast.parse(source))}
     random.Random(f"{seed} {faults[0].path if faults else ''}").shuffle(rest)
     lines, kinds = Counter[int](), Counter[str]()
@@ -95,7 +95,7 @@ def choose(faults: list[Fault], number: int, seed: int, source: bytes) -> list[F
 
 
 def fault_of_text(path: str, source: bytes, old: str, new: str) -> Fault | None:
-    """The fault that replaces a text by another; None if the source does not have the text exactly once."""
+    """Return the fault that replaces a text by another; None if the source does not have the text exactly once."""
     if source.count(old.encode()) != 1:
         return None
     start = source.index(old.encode())
@@ -125,7 +125,7 @@ class _Finder:
             yield from self.find(node)
 
     def _is_skipped(self, field: str, node: ast.AST) -> bool:
-        """Type hints, docstrings and messages, imports, assertions, and the guard of a script."""
+        """Tell whether a node is a type hint, docstring, message, import, assertion, or the guard of a script."""
         if field in ("annotation", "returns", "decorator_list", "type_params"):
             return True
         if isinstance(node, ast.Raise | ast.Assert | ast.Import | ast.ImportFrom | ast.JoinedStr) or _is_type(node):
@@ -255,12 +255,12 @@ class _Finder:
             yield from self._without_one(node.type, "except")
 
     def _without_one(self, node: ast.Tuple | ast.Set, kind: str) -> Iterator[Fault]:
-        """The first and the last element left out, each."""
+        """Yield the faults that leave out the first and the last element."""
         for element in {id(element): element for element in (node.elts[0], node.elts[-1])}.values():
             yield self._without(node, element, node.elts, kind)
 
     def _without(self, node: ast.expr, dropped: ast.AST, elements: list, kind: str) -> Fault:
-        """An element of a list left out, with a comma; elements may be in parentheses."""
+        """Return the fault that leaves out an element of a list, with a comma; elements may be in parentheses."""
         elements = sorted(elements, key=self._place)
         start, end = self._place(dropped)
         number = next(number for number, element in enumerate(elements) if element is dropped)
@@ -271,7 +271,7 @@ class _Finder:
         return self._make(start, end, "", kind, node)
 
     def _between(self, node, left, right, old: str, new: str, kind: str) -> Iterator[Fault]:
-        """An operator between two operands, which may be in parentheses."""
+        """Yield the fault that replaces an operator between two operands, which may be in parentheses."""
         start, end = self._place(left)[1], self._place(right)[0]
         found = re.search(old.encode(), self._source[start:end])
         if found:
@@ -281,7 +281,7 @@ class _Finder:
         return self._make(*self._place(node), new, kind, around)
 
     def _make(self, start: int, end: int, new: str, kind: str, around: ast.AST) -> Fault:
-        """With some characters of the expression on both sides, for readers."""
+        """Make a fault with some characters of the expression on both sides, for readers."""
         first, last = self._place(around) if hasattr(around, "lineno") else (start, end)
         line = self._source[:start].count(b"\n") + 1
         before, after = self._source[start:end], new.encode()
@@ -320,7 +320,7 @@ def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _is_type(node: ast.AST) -> bool:
-    """A type variable, whose bound only checkers read."""
+    """Tell whether an expression is a type variable, whose bound only checkers read."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("TypeVar", "cast")
 
 

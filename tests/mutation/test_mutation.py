@@ -12,7 +12,7 @@ from tests.mutation.workplace import own_tests
 
 
 def edits(source: str) -> set[str]:
-    """The changed sources, without the line's end."""
+    """Return the changed sources, without the line's end."""
     encoded = f"{source}\n".encode()
     chosen = choose(faults_of("a.py", encoded), 99, 0, encoded)
     return {fault.apply(encoded).decode().rstrip("\n") for fault in chosen}

@@ -39,7 +39,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Limits:
-    """After which a run counts as failed: an endless loop, a wait for what never comes."""
+    """Limits after which a run counts as failed: it loops or waits for ever."""
 
     cpu_seconds: int = 900
     seconds: float = 1800.0
@@ -61,7 +61,7 @@ class Workplace:
 
     @contextlib.contextmanager
     def faulty(self, path: str, source: bytes) -> Iterator[None]:
-        """The module has another source; its bytecode is removed, whose stamp (second, size) may be the same."""
+        """Give the module another source; remove its bytecode, whose stamp (second, size) may be the same."""
         file = self.folder / path
         right = file.read_bytes()
         try:
@@ -76,7 +76,7 @@ class Workplace:
             bytecode.unlink()
 
     def run(self, tests: list[str], limits: Limits) -> Outcome:
-        """The tests, in a fork that imports all our modules anew; nothing of it is left."""
+        """Run the tests in a fork that imports all our modules anew; nothing of it is left."""
         result, start = self._work / "result", time.monotonic()
         result.unlink(missing_ok=True)
         sys.stdout.flush()
@@ -100,7 +100,7 @@ class Workplace:
         return Outcome(is_passed, by, cpu_seconds, time.monotonic() - start, tuple(modules or ()))
 
     def output(self) -> str:
-        """What the last run printed."""
+        """Return what the last run printed."""
         return (self._work / "output").read_text(errors="replace")
 
     def _test(self, tests: list[str], result: Path, limits: Limits) -> None:
@@ -135,7 +135,7 @@ class Workplace:
                 os._exit(code)
 
     def _move(self) -> None:
-        """This process works in the copy, as if it had been started there."""
+        """Make this process work in the copy, as if it had been started there."""
         here, there = str(self._repository), str(self.folder)
         (self._work / "tmp").mkdir(exist_ok=True)
         os.environ["TMPDIR"] = tempfile.tempdir = str(self._work / "tmp")
@@ -153,7 +153,7 @@ class Workplace:
 
 
 class _Recorder:
-    """A plugin of pytest that writes which test runs and which failed."""
+    """Records, as a plugin of pytest, which test runs and which failed."""
 
     def __init__(self, result: Path, folder: Path):
         self._file = open(result, "a", buffering=1)
@@ -175,19 +175,19 @@ class _Recorder:
 
 
 def warm(modules: tuple[str, ...]) -> None:
-    """Import what a run of the tests had imported, in its order: forks have it."""
+    """Import the modules that a run of the tests had imported, in its order: forks have them."""
     for name in modules:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
 
 
 def prepare_process() -> None:
-    """Processes whose parent ends become ours, so that none is left."""
+    """Make this process the parent of processes whose parent ends, so that none is left."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_processes() -> None:
-    """Kill everything that this process started, and what that started."""
+    """Kill all descendants of this process."""
     while processes := psutil.Process().children(recursive=True):
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -199,7 +199,7 @@ def end_processes() -> None:
 
 
 def own_tests(path: str, repository: Path) -> list[str]:
-    """The test files of a module: its mirror, and its folder's, those that name the module first."""
+    """Return the test files of a module: its mirror, and its folder's, first the files that name the module."""
     module, tests = Path(path), repository / "tests"
     folder = tests.joinpath(*module.parts[1 if module.parts[0] == "bert" else 0 : -1])
     while not folder.is_dir():
@@ -224,7 +224,7 @@ def own_tests(path: str, repository: Path) -> list[str]:
 
 
 def _copy(repository: Path, folder: Path) -> None:
-    """Tracked and untracked files as they are now, with a repository of their own and Numba's machine code."""
+    """Copy tracked and untracked files as they are now, with a repository of their own and Numba's machine code."""
     clone = ["git", "clone", "--quiet", "--shared", "--no-checkout", str(repository), str(folder)]
     subprocess.run(clone, check=True)
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -239,7 +239,7 @@ def _copy(repository: Path, folder: Path) -> None:
 
 
 def _stop_at_the_first_failing_example() -> None:
-    """Keep hypothesis from searching for the simplest one, which costs ten times as much."""
+    """Keep hypothesis from searching for the simplest example, which costs ten times as much."""
     from hypothesis import Phase, settings
 
     settings.register_profile("mutation", phases=[Phase.explicit, Phase.generate])
@@ -247,7 +247,7 @@ def _stop_at_the_first_failing_example() -> None:
 
 
 def _installed_modules() -> list[str]:
-    """Names in sys.modules of what is installed with Python or beside it, and no test of these."""
+    """Return names in sys.modules of modules that are installed with or beside Python, except tests of these."""
     places = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
     names = []
     for name, module in list(sys.modules.items()):
@@ -258,7 +258,7 @@ def _installed_modules() -> list[str]:
 
 
 def _wait(pid: int, deadline: float) -> tuple[int | None, resource.struct_rusage]:
-    """Exit status and use of a process that is killed at the deadline; then the status is None."""
+    """Return exit status and resource use of a process that is killed at the deadline; then the status is None."""
     while True:
         found, status, usage = os.wait4(pid, os.WNOHANG)
         if found:

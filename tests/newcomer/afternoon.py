@@ -37,7 +37,7 @@ def main(target: str) -> None:
 
 
 def _paragraphs(documents: list[dict[str, str]]) -> list[tuple[str, str, str]]:
-    """(text, package, document) in a mixed order, the packages in turn."""
+    """Return (text, package, document) in a mixed order, the packages in turn."""
     rows = defaultdict(list)
     for document in documents:
         package = document["id"].partition(".")[0]

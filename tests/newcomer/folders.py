@@ -17,7 +17,7 @@ from tests.benchmarks.documentation_corpus import build
 
 
 def documents(folder: Path, megabytes: float) -> list[str]:
-    """Some `megabytes` of English documents; `folder` is for intermediate files."""
+    """Return some `megabytes` of English documents; `folder` is for intermediate files."""
     roots = [Path(sysconfig.get_paths()[name]) for name in ("purelib", "stdlib")]
     build(folder, megabytes, roots)
     files = sorted((folder / "source" / "en").glob("*.txt"))
@@ -26,7 +26,7 @@ def documents(folder: Path, megabytes: float) -> list[str]:
 
 
 def articles(folder: Path, texts: list[str]) -> Path:
-    """One file for each document."""
+    """Write one file for each document."""
     folder.mkdir(parents=True)
     for number, text in enumerate(texts):
         (folder / f"{number}.txt").write_text(text + "\n", encoding="utf-8")
@@ -34,14 +34,14 @@ def articles(folder: Path, texts: list[str]) -> Path:
 
 
 def one_large_file(folder: Path, texts: list[str]) -> Path:
-    """All documents in one file, with blank lines between them."""
+    """Write all documents into one file, with blank lines between them."""
     folder.mkdir(parents=True)
     (folder / "everything.txt").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
     return folder
 
 
 def odd_files(folder: Path, texts: list[str]) -> Path:
-    """Fifteen files of as many kinds: encodings, formats, compression, a broken PDF and an empty file."""
+    """Write fifteen files of as many kinds: encodings, formats, compression, a broken PDF and an empty file."""
     (folder / "old").mkdir(parents=True)
     parts = ["\n\n".join(texts[start::13]) for start in range(13)]
     rows = [{"title": f"t{number}", "text": text} for number, text in enumerate(texts[9::13])]

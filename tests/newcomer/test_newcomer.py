@@ -26,7 +26,7 @@ LEAST_SUGGESTIONS = 6
 
 
 def interrupted_after(line: str, seconds: float) -> tuple[int, str]:
-    """The line's exit code and output, with Ctrl-C after so many seconds."""
+    """Return the line's exit code and output, with Ctrl-C after this many seconds."""
     process = start(f"exec {line}", REPOSITORY)
     time.sleep(seconds)
     assert process.poll() is None, process.communicate()[0]

@@ -21,14 +21,14 @@ TFLOPS = {"cpu": 0.04, "gpu": 40.0}  # that a rank reaches
 
 
 def text(megabytes: float, **changes) -> TextFacts:
-    """English text."""
+    """Return facts of an English text."""
     size = round(megabytes * 1e6)
     facts = TextFacts(10, max(1, size // 5000), size // 6, size, 90, size)
     return dataclasses.replace(facts, **changes)
 
 
 def decisions_for(facts: TextFacts, machine: MachineFacts, **asked) -> Decisions:
-    """The decisions for a request: hours, epochs or max_steps, and fields of `TextRequest`."""
+    """Return the decisions for a request: hours, epochs or max_steps, and fields of `TextRequest`."""
     length = Length(**{name: asked.pop(name) for name in ("hours", "epochs", "max_steps") if name in asked})
     request = TextRequest(length=length, **asked)
     speeds = {}

@@ -24,7 +24,7 @@ needs_jieba = pytest.mark.skipif(not facts.has_package("jieba"), reason="bash sc
 
 @pytest.fixture
 def planned(tmp_path, monkeypatch):
-    """A function of a machine, of flags and of a text: the plan and the commands that make its data."""
+    """Return a function of a machine, flags and a text; it returns the plan and the commands that make its data."""
 
     monkeypatch.setattr(
         start, "measure_speeds", lambda candidates, batches: ({candidate.name: 200.0 for candidate in candidates}, 1.0)

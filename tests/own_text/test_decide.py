@@ -24,7 +24,7 @@ FIXED = {"global_batch_size": 64, "hidden_dropout_prob": 0.1, "attention_probs_d
 
 
 def decisions_or_none(*arguments, **asked) -> Decisions | None:
-    """None: the request is refused, as where the data take all of the time."""
+    """Return the decisions; None if the request is refused, for example if the data take all of the time."""
     try:
         return decisions_for(*arguments, **asked)
     except ValueError:
@@ -32,7 +32,7 @@ def decisions_or_none(*arguments, **asked) -> Decisions | None:
 
 
 def sequences_of(decisions: Decisions) -> int:
-    """Sequences that the training reads."""
+    """Return the number of sequences that the training reads."""
     return decisions.training.updates * decisions.batch.size.value
 
 
@@ -66,7 +66,7 @@ def test_more_hours_never_give_fewer_updates_of_the_same_model_and_batch(megabyt
 @WHATEVER
 @given(MEGABYTES, st.sampled_from(MACHINES), HOURS, HOURS)
 def test_more_hours_choose_no_smaller_model_and_no_smaller_batch(megabytes, machine, one, other):
-    """Fewer updates they may give: of a larger batch, or with dropout."""
+    """More hours may give fewer updates: of a larger batch, or with dropout."""
     short, long = (decisions_or_none(text(megabytes), machine, hours=h) for h in sorted((one, other)))
     assume(short is not None)
     names = [rule.name for rule in constants.MODELS]
@@ -115,7 +115,7 @@ def test_dropout_begins_at_twenty_epochs_and_slows_the_updates_down():
 
 
 def test_dropout_makes_updates_slower_also_if_their_number_was_set():
-    """3,000 updates of 16 are 48 passes over 1,000 samples: with dropout, and an update takes 1.16 times as long."""
+    """3,000 updates of 16 are 48 passes over 1,000 samples: dropout is on, and an update takes 1.16 times as long."""
     candidate, request = quickstart(1), TextRequest(length=Length(max_steps=3000), settings={"global_batch_size": 16})
     batch = decide_batch(request, candidate, data(1000), 48_000)
     training = expect_training(request, candidate, data(1000), batch, 10.0, Overhead(0, 0, 0))

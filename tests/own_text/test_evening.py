@@ -23,7 +23,7 @@ PROSE = "The door that leads to room {} is open, and the key of it should be ret
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A machine whose documentation is one file; the current folder is empty."""
+    """Make a machine whose documentation is one file; the current folder is empty."""
     (tmp_path / "doc").mkdir()
     (tmp_path / "doc" / "house.txt").write_text("\n\n".join(PROSE.format(number) for number in range(3000)))
     monkeypatch.setattr(documentation, "default_roots", lambda *_: [tmp_path / "doc"])
@@ -52,7 +52,7 @@ def test_the_documentation_is_collected_once_when_the_run_starts(machine, capsys
 
 
 def collect(words) -> int:
-    """The command of the step, in this process, where the roots are those of the test."""
+    """Run the command of the step in this process, with the roots of the test."""
     assert words[1:3] == ["-m", "data.examples.documentation"]
     try:
         documentation.main(words[3:])

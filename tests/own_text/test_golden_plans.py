@@ -67,7 +67,7 @@ CASES = {
 
 
 def facts_of(plan: TextPlan) -> dict:
-    """What a plan decides, without its wording."""
+    """Return the decisions of a plan, without its wording."""
     known = dataclasses.asdict(plan)
     choices, warnings = known.pop("choices"), known.pop("warnings")
     rows = {row["name"]: row["value"] for row in choices}
@@ -90,7 +90,7 @@ def test_a_plan_equals_its_record(case, write_golden):
 
 
 def write(record: dict[str, dict]) -> None:
-    """A line for each fact of a plan."""
+    """Write a line for each fact of a plan."""
     cases = []
     for case, plan in record.items():
         lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(value)}" for name, value in plan.items())

@@ -13,7 +13,7 @@ from tests.support.launching import line_of
 
 
 def planned(words: str) -> str:
-    """The plan without line breaks."""
+    """Return the plan without line breaks."""
     return " ".join(plans.hardware_plan(read_text_request(line_of(*words.split()))).split())
 
 

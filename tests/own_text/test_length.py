@@ -15,7 +15,7 @@ def test_one_length_is_given():
 
 
 def test_the_updates_of_a_run():
-    """Those of the passes, or that were given; hours have more than can fit in them."""
+    """The number is given, or follows from the passes; with hours it is more than can fit in them."""
     known, unknown = (lambda passes: round(10 * passes)), (lambda passes: None)
     assert Length(max_steps=7).updates(50, 60.0, known) == 7
     assert Length(epochs=2.5).updates(50, 60.0, known) == 25
@@ -38,12 +38,12 @@ def test_the_time_that_a_training_has():
     [(1, 1.0, 10), (1, 0.5, 10), (1, 3.0, 30), (0.1, 4.0, 40), (0.03, 4.0, 108 / 7), (0.01, 4.0, 10), (None, 4.0, 40)],
 )
 def test_the_time_that_is_kept_for_the_results(hours, slowness, seconds):
-    """Ten seconds times the slowness of the machine, but at most a seventh of all; ten seconds in any case."""
+    """The time is ten seconds times the machine's slowness, at most a seventh of all, and at least ten seconds."""
     assert Length(hours=hours).end_seconds(slowness) == pytest.approx(seconds)
 
 
 def test_the_time_that_is_planned():
-    """Of a pass of 100 seconds, with 60 seconds for data, start and end."""
+    """A pass takes 100 seconds; data, start and end take 60 seconds."""
     assert Length(epochs=2.5).training_seconds(100, 60) == 250
     assert Length(hours=0.1).training_seconds(100, 60) == 300
     assert Length().training_seconds(100, 60) == 4000 and Length().training_seconds(10_000, 60) == 8 * 3600 - 60
@@ -56,7 +56,7 @@ def test_the_time_that_is_planned():
 
 
 def test_the_hours_of_a_refusal_leave_time_for_another_such_start():
-    """1,000 s were used, 100 of them by this start; data, start and end take 200 s: of 1,500 s a start is left."""
+    """1,000 s were used, 100 of them by this start; data, start and end take 200 s: 1,500 s leave one start."""
     with pytest.raises(ValueError) as error:
         Length(hours=0.2).refuse_used_up(used=1000, used_here=100, other_seconds=200)
     assert str(error.value) == (

@@ -116,7 +116,7 @@ def test_only_show_config_shows_the_settings_alone():
 
 
 def test_all_mistakes_of_a_line_are_shown_together(tmp_path, monkeypatch):
-    """Of different kinds: no flag, no number, a contradiction, a choice that there is not, a setting of a phase."""
+    """The mistakes: an unknown flag, no number, a contradiction, an unknown choice, a setting of a phase."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "T").mkdir()
     words = "--text T --lerning-rate 1 --learning-rate fast --input-dir shards --deduplicate some --phase1-seed 3"
@@ -138,7 +138,7 @@ def test_all_mistakes_of_a_line_are_shown_together(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("line", REFUSED)
 def test_a_remedy_is_never_what_was_typed(tmp_path, monkeypatch, line):
-    """A flag without a value that a remedy names must be a new one."""
+    """A remedy that names a flag without a value must name a new flag."""
     monkeypatch.chdir(tmp_path)
     for name in ("T/in", "U"):
         (tmp_path / name).mkdir(parents=True)
@@ -158,5 +158,5 @@ def test_words_of_a_plan_are_a_number(typed, words):
 
 
 def test_one_node_is_one_machine():
-    """A launcher of a cluster always says how many nodes there are."""
+    """Launchers of clusters always say how many nodes there are."""
     read_text_request(line_of(*"--text t --num-nodes 1 --node-rank 0".split()))

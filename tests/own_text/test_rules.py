@@ -52,7 +52,7 @@ def test_a_few_minutes_on_a_laptop_are_the_quickstart():
 
 
 def test_no_loss_is_expected_of_little_text_and_none_of_many_passes():
-    """7,804 words were expected to end "more than 3.0 nats below guessing"; 8,000 words ended 0.2 below it."""
+    """An earlier version expected 7,804 words to end over 3.0 nats below guessing; 8,000 words ended 0.2 below it."""
     shown = row(plan_of(text(0.045), LAPTOP, hours=0.5), "expected")
     assert shown.value == "not known for so little text" and "measured from 100,000 tokens on" in shown.reason
     settings = {"global_batch_size": 128, "learning_rate": 3e-3}
@@ -122,7 +122,7 @@ def test_a_modernbert_has_the_parameters_of_the_rule():
 
 
 def test_epochs_decide_the_steps():
-    """They may take less than a second."""
+    """A given number of epochs may take less than a second."""
     for megabytes, epochs in ((0.3, 0.2), (0.3, 1.5), (5, 10)):
         plan = plan_of(text(megabytes), LAPTOP, epochs=epochs)
         assert plan.epochs == pytest.approx(epochs, rel=0.1) and plan.updates >= 1

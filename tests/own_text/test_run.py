@@ -145,7 +145,7 @@ def test_nothing_need_be_held_out(workplace, capsys):
 
 
 def test_the_time_decides_the_end(workplace):
-    """The training gets the seconds that are left; its warm-up is of the updates that these are expected to allow."""
+    """The training gets the seconds that are left; its warm-up is a share of the updates expected in them."""
     assert workplace.start("--hours 0.5") == 0
     (config,) = workplace.trained
     assert 0.5 * 3600 - 30 < config.run.finish_in < 0.5 * 3600
@@ -157,7 +157,7 @@ def test_the_time_decides_the_end(workplace):
 
 
 def test_the_time_for_the_results_is_kept_free(workplace, monkeypatch):
-    """As much as the results take on a machine as slow as this one was found to be."""
+    """The reserve is the time of the results on a machine as slow as this machine was measured to be."""
     monkeypatch.setattr(constants, "END_SECONDS", 300.0)
     assert workplace.start("--hours 0.5") == 0
     (config,) = workplace.trained
@@ -188,7 +188,7 @@ def test_more_hours_continue_a_finished_run(workplace):
 
 
 def test_hours_that_are_used_up_are_refused_with_remedies_that_work(workplace):
-    """More hours, --finish-in, or a decay that was recorded."""
+    """The remedies are more hours, --finish-in, or a decay that was recorded."""
     workplace.stops = [75, 75]
     assert workplace.start("--hours 0.1") == 75
     workplace.spend(400)
@@ -262,7 +262,7 @@ def test_a_part_of_the_updates_can_be_made(workplace, capsys):
 
 
 def test_the_time_of_a_start_is_kept_while_it_runs(workplace, monkeypatch):
-    """So that it counts of one that is killed."""
+    """Time that is recorded during a start counts even if the start is killed."""
     monkeypatch.setattr("bert.jobs.record._TICK_SECONDS", 0.01)
     seen = []
 
@@ -281,7 +281,7 @@ def test_the_time_of_a_start_is_kept_while_it_runs(workplace, monkeypatch):
 
 
 def test_a_run_continues_on_another_machine(workplace, monkeypatch, capsys):
-    """Only devices, ranks and micro-batches change."""
+    """The other machine changes only devices, ranks and micro-batches."""
     workplace.stops = [75]
     assert workplace.start("--epochs 4 --global-batch-size 24") == 75
     begun = workplace.settings()
@@ -309,7 +309,7 @@ def test_free_space_is_that_of_this_start(workplace, monkeypatch, capsys):
 
 
 def test_folders_may_be_named_otherwise(workplace, monkeypatch, capsys):
-    """A shell leaves `--output-dir=~/out` as it is; a folder that was moved is the same text."""
+    """A shell leaves `--output-dir=~/out` as it is; a folder that was moved holds the same text."""
     monkeypatch.setenv("HOME", str(workplace.folder))
     workplace.stops = [75, 75]
     assert workplace.start("--epochs 3") == 75

@@ -23,7 +23,7 @@ from tests.support.launching import line_of
 
 @pytest.fixture
 def workplace(workplace, monkeypatch):
-    """A `Workplace` whose data are made, of 60 files."""
+    """Make a `Workplace` whose data are real, from 60 files."""
     monkeypatch.setattr(corpus, "prepare", PREPARE)
     monkeypatch.setattr(execution, "Runner", Runner)
     monkeypatch.setattr("bert.own_text.report.demonstrate", lambda *arguments: None)

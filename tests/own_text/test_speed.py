@@ -17,7 +17,7 @@ from bert.pretraining.recipes.published import quickstart_phase2
 
 
 class Probe:
-    """A stand-in for the process that measures."""
+    """Stands in for the process that measures."""
 
     def __init__(self, code: int) -> None:
         self.returncode = code

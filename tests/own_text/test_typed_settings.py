@@ -15,7 +15,7 @@ def test_flags_become_values_of_their_types():
 
 
 def test_every_default_is_read_as_itself():
-    """As a user types it, without the settings beside it that a whole configuration needs."""
+    """Each default is typed as a user types it, without the other settings that a whole configuration needs."""
     wrong, number = [], 0
     for name, (_, field) in flat_fields(PretrainingConfig).items():
         if field.is_required() or field.default is PydanticUndefined or value_flags(field):

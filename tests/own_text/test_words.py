@@ -32,7 +32,7 @@ def _with_equal_letters(normalization: Normalization) -> Normalization:
 
 @pytest.fixture
 def planned(tmp_path, monkeypatch):
-    """A function of a language and flags: the record of the plan, and the commands that make its data."""
+    """Return a function of a language and flags; it returns the plan's record and the commands that make its data."""
     monkeypatch.setattr(
         start, "measure_speeds", lambda candidates, batches: ({candidate.name: 200.0 for candidate in candidates}, 1.0)
     )

@@ -26,7 +26,7 @@ LAPTOP = MachineFacts(cores=2, memory_bytes=16 * 10**9, disk_bytes=10**11)
 
 
 class Workplace:
-    """Notes what the stand-ins are asked for.
+    """Notes the requests to the stand-ins.
 
     Attributes:
         trained: the settings of every start.
@@ -58,7 +58,7 @@ class Workplace:
         return command.main(line_of("--text", str(self.text), "--output-dir", str(self.out), *words.split()))
 
     def refused(self, words: str) -> str:
-        """The error of a start that is refused."""
+        """Return the error of a start that is refused."""
         with contextlib.redirect_stderr(io.StringIO()) as errors:
             try:
                 code = self.start(words)
@@ -68,14 +68,14 @@ class Workplace:
         return errors.getvalue()
 
     def spend(self, seconds: float) -> None:
-        """As if all starts had taken so long."""
+        """Record `seconds` as the time of all starts."""
         self._write_job(self._job() | {"seconds_used": seconds})
 
     def seconds_used(self) -> float:
         return self._job()["seconds_used"]
 
     def record(self) -> dict:
-        """What the job remembers of own text."""
+        """Return the job's facts about own text."""
         return self._job()["facts"]["own_text"]
 
     def write_record(self, **changes) -> None:
@@ -84,7 +84,7 @@ class Workplace:
         self._write_job(job)
 
     def leave_old_record(self, facts: dict, seconds_used: float) -> None:
-        """The record as commit 88b30792 wrote it."""
+        """Write the record as commit 88b30792 wrote it."""
         (self.out / "job.json").unlink()
         (self.out / "own_text.json").write_text(json.dumps({**facts, "seconds_used": seconds_used}))
 
@@ -110,7 +110,7 @@ class Workplace:
         return 0
 
     def _train(self, script, config, ranks, runner, **start) -> int:
-        """As the training: up to its last step, or to what the time allows."""
+        """Stand in for the training: it runs to its last step, or as far as the time allows."""
         self.trained.append(config)
         run, in_time = config.run, 10**9
         code = self.stops.pop(0) if self.stops else 0
@@ -131,7 +131,7 @@ class Workplace:
 
 
 def unwrapped(shown: str) -> str:
-    """What is printed, with each row of the plan's table on one line."""
+    """Return the printed text, with each row of the plan's table on one line."""
     rows = list[list[str]]()
     for line in shown.splitlines():
         cells = [line[:16], line[16:43], line[43:70], line[70:]]

@@ -33,7 +33,7 @@ def test_rows_are_continued_below_their_text():
 
 
 def test_the_disk_holds_the_kept_checkpoints_and_one_that_is_written():
-    """A checkpoint of BERT-tiny: three float32 numbers for each parameter."""
+    """A checkpoint of BERT-tiny has three float32 numbers for each parameter."""
     config = derive(RECIPES_OF_PRETRAINING["quickstart_phase1"](), keep_checkpoints=2, num_steps_per_checkpoint=13)
     one = 12 * config.model.num_parameters()
     for keeps_best, schedule, number in ((False, "linear", 3), (True, "linear", 4), (True, "wsd", 5)):

@@ -138,7 +138,7 @@ RECORDED += ("phase1_modernbert_base", "phase2_modernbert_base")
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_memory_is_near_what_the_program_of_eight_gpus_needs(name):
-    """The records are of built programs: what the operators keep for the backward pass, and all at the worst moment."""
+    """The records come from built programs: states kept for the backward pass, and the worst moment."""
     recorded = json.loads((GOLDEN / f"{name}.json").read_text())["memory in MB"]
     config = RECIPES[name]()
     older = config.hardware.fuse_attention == "auto"  # the recorded program is then the plain one

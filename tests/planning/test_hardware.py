@@ -106,13 +106,13 @@ TOKENS = 5 * 7
 def moved(
     width: int = 4, num_predictions: float = 2, model: BertConfig = MODEL, **kind
 ) -> dict[str, tuple[float, float]]:
-    """(operations, bytes) of each operator of 5 sequences of 7 tokens."""
+    """Return (operations, bytes) of each operator of 5 sequences of 7 tokens."""
     work = MicroBatchShape(model, 5, 7, num_predictions, width, ProgramKind(**kind))
     return {op.name: (op.flops, op.bytes) for op in operators(work)}
 
 
 def test_products_and_their_bytes_are_counted_by_hand():
-    """Forward and backward: three products of each, three times the matrices."""
+    """Forward and backward have three products of each, and three times the matrices."""
     ops = moved()
     for name, rows, inner, columns, count in (
         ("queries, keys, values", TOKENS, 32, 32, 3 * 3),  # three layers

@@ -323,7 +323,7 @@ def test_a_mean_length_is_cut_to_the_longest_of_each_of_several_runs_alone():
 
 
 def planned_rows() -> list[tuple[str, str]]:
-    """(command, what it must print) of the figures of docs/results.md that are planned."""
+    """Return (command, expected output) of the figures of docs/results.md that are planned."""
     record = results.subject("planner")
     rows = [(row["command"], row["planned"]) for row in [*record["rows"], *record["plans"]]]
     fused = " --fuse-linear on --fuse-dropout-add on"
@@ -333,7 +333,7 @@ def planned_rows() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("line", "shown"), planned_rows())
 def test_the_planned_results_are_what_the_planner_prints(line, shown, tmp_path, monkeypatch, capsys):
-    """A speed, a time, or the name of the model that is chosen for a text."""
+    """A figure is a speed, a time, or the name of the model that is chosen for a text."""
     monkeypatch.chdir(tmp_path)
     _, script, *words = line.split()
     assert {"scripts/run_pretraining.sh": pretrain, "scripts/run_squad.sh": squad}[script].main(words) == 0

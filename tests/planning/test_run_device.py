@@ -20,7 +20,7 @@ GTX = ("NVIDIA GeForce GTX 1080 Ti", (6, 1))
 
 
 def memory_rows(command, words, capsys) -> list[float]:
-    """GB of each row `memory` that a command prints: the total, and each part."""
+    """Return GB of each row `memory` that a command prints: the total, and each part."""
     assert command.main(words) == 0
     text = " ".join(capsys.readouterr().out.split())
     rows = re.findall(
@@ -126,7 +126,7 @@ def test_a_dry_run_names_what_the_memory_rests_on_and_whether_it_is_there():
 
 
 def test_a_cpu_computes_mixed_precision_in_float32():
-    """Weights and activations have four bytes there; of the same program on a GPU, two copies and two bytes."""
+    """Weights and activations take four bytes on a CPU; on a GPU they take two bytes, and weights have two copies."""
     numbers = LARGE.model.num_parameters()
     assert f"parameters {4 * numbers / 1e9:.1f} GB" in memory_row(derive(LARGE, device="cpu"), 8, [])
     assert f"parameters {6 * numbers / 1e9:.1f} GB" in memory_row(LARGE, 8, [])
@@ -168,7 +168,7 @@ def test_the_visible_gpus_are_read_from_the_driver(visible, gpus, monkeypatch):
 def test_a_plan_of_fine_tuning_does_not_depend_on_the_processors_of_the_machine_that_plans(
     processors, tmp_path, monkeypatch, capsys
 ):
-    """The quickstart has eight sequences an update, on two cores in two ranks of four."""
+    """The quickstart has eight sequences an update: on two cores, two ranks of four."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr("bert.launching.ranks.allowed_processors", lambda: [*range(processors)])

@@ -37,7 +37,7 @@ def shards(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def recorded() -> list[list[dict[str, np.ndarray]]]:
-    """The batches of two epochs, as the real library gave them."""
+    """Return the batches of two epochs, as the real library gave them."""
     epochs: list[dict[str, dict[str, np.ndarray]]] = [{}, {}]
     with np.load(GOLDEN / "lddl_batches.npz") as arrays:
         for key, array in arrays.items():
@@ -47,7 +47,7 @@ def recorded() -> list[list[dict[str, np.ndarray]]]:
 
 
 class Recorded:
-    """A loader of the recorded epoch that it is opened at."""
+    """Stands in for a loader; it gives the recorded epoch at which it is opened."""
 
     def __init__(self, batches: list[dict[str, np.ndarray]]) -> None:
         self._batches = batches
@@ -62,7 +62,7 @@ class Recorded:
 
 @pytest.fixture(params=["recorded", "real"])
 def library(request, recorded, shards, monkeypatch):
-    """lddl.paddle, and the order in which it was asked for epochs."""
+    """Provide lddl.paddle, recorded or real; return the epochs that the recorded one was asked for, in order."""
     opened: list[int] = []
     if request.param == "real":
         if importlib.util.find_spec("lddl") is None:
@@ -98,7 +98,7 @@ def settings(shards: Path, **changes):
 
 
 def feeds(task: Pretraining, step: int, updates: int):
-    """(epoch, feed) of each micro-batch of some updates."""
+    """Return (epoch, feed) of each micro-batch of some updates."""
     batches = task.batches(step)
     return [
         (batch.epoch, micro_batch.feed)
@@ -160,7 +160,7 @@ def test_the_batches_do_not_depend_on_which_thread_is_faster(monkeypatch, shards
 
 
 def test_another_loader_or_other_ranks_are_other_data(library, shards):
-    """So a checkpoint is not resumed where the batches would be others."""
+    """A checkpoint is not resumed if the batches would differ."""
     fingerprints = {
         Pretraining(settings(shards, **changes), group).fingerprint
         for changes, group in [

@@ -23,7 +23,7 @@ SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 37}
 
 
 def comparison(folder: Path, optimizer: str) -> Comparison:
-    """Samples of skewed random tokens, so that there is something to learn, and a model of two small layers."""
+    """Make samples of skewed random tokens, so that there is something to learn, and a model of two small layers."""
     data = folder / "data"
     if not data.exists():
         data.mkdir(parents=True)
@@ -40,7 +40,7 @@ def comparison(folder: Path, optimizer: str) -> Comparison:
 
 
 def fingerprint(one: Comparison) -> str:
-    """sha256 of all batches; the recorded curves hold for these."""
+    """Return the sha256 of all batches; the recorded curves hold for these batches."""
     digest = hashlib.sha256()
     for phase in LENGTHS:
         with np.load(one.folder / f"batches-phase{phase}.npz") as arrays:
@@ -69,7 +69,7 @@ def test_losses_norms_and_rates_are_those_of_an_independent_implementation(tmp_p
 
 
 def record(python: Path) -> None:
-    """Write the curves of PyTorch and the weights that they start from."""
+    """Write PyTorch's curves and the initial weights."""
     GOLDEN.mkdir(parents=True, exist_ok=True)
     for optimizer in ("Lamb", "AdamW"):
         with tempfile.TemporaryDirectory() as folder:

@@ -21,7 +21,7 @@ SEP = vocabulary().id_of("[SEP]")
 
 
 def singles(num_samples: int, seed: int) -> SampleTable:
-    """Pairs whose two parts are joined into one sequence."""
+    """Return random pairs whose two parts are joined into one sequence."""
     table = random_table(num_samples, seed, longest=12)
     return SampleTable(
         table.token_ids, table.offsets, table.lengths().astype(np.int32), np.zeros(num_samples, bool), None

@@ -11,7 +11,7 @@ from tests.support.jobs import StandInRunner
 
 @pytest.mark.parametrize(("words", "expected"), [([], None), (["--finish-in", "60"], None), (["--hours", "1"], 500)])
 def test_with_hours_the_updates_are_the_most(tmp_path, monkeypatch, words, expected):
-    """So that the warm-up becomes a share of those that fit."""
+    """With --hours, --max-steps is the maximum, so the warm-up becomes a share of the updates that fit."""
     launched = []
     monkeypatch.setattr(training, "launch", lambda script, config, *_, **__: launched.append(config) or 75)
     line = [

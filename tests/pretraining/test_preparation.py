@@ -10,7 +10,7 @@ from tests.support.jobs import execution_of
 
 
 def prepare(folder, plan, phase=0, run=lambda words: 0) -> list[str]:
-    """Execute the steps that make the data of a phase; returns the commands, each as one string."""
+    """Execute the steps that make the data of a phase; return the commands, each as one string."""
     execution = execution_of(folder, run)
     for step in data_steps(plan.name, plan.phases[phase], plan.launch.shards, plan.ranks):
         if isinstance(step, MissingShards) and not step.is_done(execution):

@@ -10,7 +10,7 @@ PAGE = (REPOSITORY / "docs/reference/recipes_and_models.md").read_text(encoding=
 
 
 def cells_by_name(heading: str) -> dict[str, list[str]]:
-    """The cells behind the first one of each row of a section's table, by each name in backticks of the first cell."""
+    """Map each name in backticks of a row's first cell to the row's other cells, for a section's table."""
     section = re.split(r"^## ", PAGE.split(f"## {heading}\n")[1], flags=re.M)[0]
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| `")]
     return {name: cells for first, *cells in rows for name in re.findall(r"`([^`]+)`", first)}
@@ -47,7 +47,7 @@ def test_the_page_has_the_figures_of_every_recipe():
 
 
 def test_the_page_names_every_preset():
-    """Presets of several nodes are named by the first and the last of them."""
+    """The page names presets of several nodes by the first and the last preset."""
     named = cells_by_name("Which presets train both phases?")
     assert [name for name in [*PRESETS, evening.NAME] if name not in named and "x8gpu" not in name] == []
     assert set(named) <= {*PRESETS, evening.NAME}

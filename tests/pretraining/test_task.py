@@ -44,7 +44,7 @@ def test_the_loader_gets_the_settings_and_the_seed_of_the_run(tmp_path):
 
 @pytest.mark.long
 def test_dealing_by_length_changes_no_update(tmp_path):
-    """At dropout 0 three updates on dealt batches equal those on batches in the order that they were drawn in."""
+    """Without dropout, three updates on dealt batches equal three updates on batches in the drawn order."""
     settings = LoaderSettings(max_seq_length=16, max_predictions_per_seq=3, masking="dynamic", num_workers=0)
     shards = write_shards(
         tmp_path / "shards", [random_table(60, 1, longest=8), random_table(60, 2, longest=16, shortest=9)], bins=[0, 1]

@@ -55,7 +55,7 @@ OVERFLOW_CASES = {
 
 
 def share(step: int, micro_steps: int, group) -> list[dict]:
-    """This rank's micro-batches of the global batch of update `step`."""
+    """Return this rank's micro-batches of the global batch of update `step`."""
     pieces = tiny.feeds(tiny.random_batch(step, GLOBAL_BATCH), micro_steps * group.world_size)
     return pieces[group.rank :: group.world_size]
 
@@ -77,7 +77,7 @@ def equality(group, precision, optimizer, micro_steps) -> tuple[dict, dict]:
 
 
 def overflow(group, precision, optimizer, micro_steps) -> tuple[dict, dict]:
-    """Update 1 overflows in the first micro-batch of the last rank only."""
+    """Make update 1 overflow in the first micro-batch of the last rank only."""
     session = tiny.Session(group=group, precision=precision, optimizer=optimizer, micro_steps=micro_steps)
     history = []
     for step in range(3):
@@ -98,7 +98,7 @@ def overflow(group, precision, optimizer, micro_steps) -> tuple[dict, dict]:
 
 
 def drift(group) -> tuple[dict, dict]:
-    """The guard accepts equal ranks and names the parameter that one of them lost a bit of: both of its ways."""
+    """Return the guard's errors, by both of its ways: equal ranks pass, then one rank loses a bit of a parameter."""
     session = tiny.Session(group=group)
     device = session.device()
     devices = {"error": device, "error_on_device": replace(device, group=replace(group, device="gpu"))}
@@ -119,7 +119,7 @@ def drift(group) -> tuple[dict, dict]:
 
 
 def trainer(group, as_on_gpus: bool = False) -> tuple[dict, dict]:
-    """A run that rank 1 alone is asked to stop in update 5; rank 0 logs.
+    """Run a training that only rank 1 is asked to stop, in update 5; rank 0 logs.
 
     as_on_gpus: the ranks look for it only now and then: every third update, as rank 0 has measured.
     """
@@ -160,13 +160,13 @@ def _config(group, name: str, **changes):
 
 
 def contrastive(group) -> tuple[dict, dict]:
-    """An update of two micro-batches a rank, whose negatives are the texts of all."""
+    """Make an update of two micro-batches a rank, whose negatives are the texts of all ranks."""
     done = test_contrastive.update(2, group=group)
     return {"losses": done.losses}, done.moments
 
 
 def reranking(group) -> tuple[dict, dict]:
-    """An update of two micro-batches a rank, of whole groups."""
+    """Make an update of two micro-batches a rank, of whole groups."""
     session, sums = test_reranking.update(2, group=group)
     return {"sums": sums}, test_reranking.parameters(session)
 

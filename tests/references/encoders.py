@@ -17,13 +17,13 @@ def dense(x, weights, name):
 
 
 def layer_norm(x, weights, name, epsilon):
-    """Ba et al. (2016): of the biased variance."""
+    """Compute Ba et al. (2016), with the biased variance."""
     normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
     return normal * weights[f"{name}.weight"] + weights.get(f"{name}.bias", 0.0)
 
 
 def gelu(x):
-    """x times the probability that a standard normal number is below it."""
+    """Compute x times the probability that a standard normal number is below x."""
     return x * 0.5 * (1 + erf(x / math.sqrt(2)))
 
 
@@ -33,7 +33,7 @@ def softmax(scores):
 
 
 def attention(query, key, value, visible):
-    """Vaswani et al. (2017), section 3.2.1, of each head; arrays [b, s, heads, size]."""
+    """Compute Vaswani et al. (2017), section 3.2.1, for each head; arrays [b, s, heads, size]."""
     scores = np.einsum("bqhd,bkhd->bhqk", query, key) / math.sqrt(query.shape[-1])
     return np.einsum("bhqk,bkhd->bqhd", softmax(np.where(visible[:, None], scores, -1e300)), value)
 
@@ -44,7 +44,7 @@ def heads_of(hidden, weights, name, num_heads):
 
 
 def bert(weights, model, input_ids, token_type_ids, positions, visible):
-    """Devlin et al. (2019) -> hidden states of the embeddings and of each layer."""
+    """Compute Devlin et al. (2019): hidden states of the embeddings and of each layer."""
     tables = {kind: weights[f"bert.embeddings.{kind}_embeddings.weight"] for kind in ("word", "position", "token_type")}
     epsilon = model.layer_norm_eps
     summed = tables["word"][input_ids] + tables["position"][positions] + tables["token_type"][token_type_ids]
@@ -67,7 +67,8 @@ def pooled(states, weights):
 
 
 def rotated(x, positions, theta):
-    """Su et al. (2021): numbers i and i + size / 2 as a complex one, turned by position times theta^(-2 i / size)."""
+    """Compute Su et al. (2021): numbers i and i + size / 2 as one complex number, turned by position times theta^(-2 i
+    / size)."""
     half = x.shape[-1] // 2
     angles = positions[..., None] * theta ** (-2 * np.arange(half) / (2 * half))  # [b, s, half]
     turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)[:, :, None]
@@ -75,7 +76,7 @@ def rotated(x, positions, theta):
 
 
 def modern_bert(weights, model, input_ids, positions, visible):
-    """Warner et al. (2024): pre-norm, rotary positions, GeGLU, and a window in all layers but every third or so.
+    """Compute Warner et al. (2024): pre-norm, rotary positions, GeGLU, and windows except in every third layer or so.
 
     The last state has the final norm.
     """
@@ -107,7 +108,7 @@ def prediction_head(states, weights, epsilon):
 
 
 def cross_entropies(logits, labels):
-    """In nats, one for each row."""
+    """Return cross-entropies in nats, one for each row."""
     logits = logits.astype("float64")
     return np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)) - (
         logits[np.arange(len(labels)), labels] - logits.max(-1)

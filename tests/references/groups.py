@@ -7,7 +7,7 @@ from functools import cache
 
 @cache
 def shingles(text: str) -> frozenset[tuple[str, ...]]:
-    """All sequences of five neighbouring words; of fewer words one sequence."""
+    """Return all sequences of five neighbouring words; a shorter text is one sequence."""
     words = re.findall(r"\w+", text.lower())
     places = range(max(1, len(words) - 4)) if words else ()
     return frozenset(tuple(words[place : place + 5]) for place in places)
@@ -19,7 +19,7 @@ def jaccard(one: str, other: str) -> float:
 
 
 def components(number: int, linked: Callable[[int, int], bool]) -> list[int]:
-    """For each node the smallest node that a chain of links leads to."""
+    """Return for each node the smallest node that a chain of links reaches."""
     numbers = list(range(number))
     for first in range(number):
         for second in range(first):
@@ -30,6 +30,6 @@ def components(number: int, linked: Callable[[int, int], bool]) -> list[int]:
 
 
 def same_partition(ones: Sequence[Hashable], others: Sequence[Hashable]) -> bool:
-    """Whether two lists of group names divide the same examples alike."""
+    """Tell whether two lists of group names divide the same examples alike."""
     pairs = set(zip(ones, others, strict=True))
     return len(pairs) == len(set(ones)) == len(set(others))

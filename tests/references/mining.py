@@ -20,7 +20,7 @@ def mined(
     depth: int,
     sources: Sequence[str],
 ) -> list[tuple[list[str], int]]:
-    """The negatives of each pair, and how many candidates the margin refused.
+    """Return the negatives of each pair, and how many candidates the margin refused.
 
     Args:
         alike: by text, equal for nearly equal texts; also of queries that are passages.

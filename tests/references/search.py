@@ -5,7 +5,7 @@ from collections import Counter
 
 
 def words_of(text: str) -> list[str]:
-    """Lower-case words of letters and digits, each character of Chinese and Japanese; a joined_name, then its parts."""
+    """Return lower-case words of letters and digits, Chinese and Japanese characters; a joined_name, then its parts."""
     words = list[str]()
     for word in text.lower().split():
         parts = [part for piece in word.split("_") for part in _words_without_joins(piece)]
@@ -30,7 +30,7 @@ def _words_without_joins(text: str) -> list[str]:
 
 
 def lucene_scores(queries: list[list[str]], passages: list[list[str]]) -> list[list[float]]:
-    """BM25 as Lucene has it, k1 = 0.9 and b = 0.4; a passage without a word counts as one word long."""
+    """Compute BM25 as Lucene does, k1 = 0.9 and b = 0.4; a passage without a word counts as one word long."""
     lengths = [max(1, len(words)) for words in passages]
     mean = sum(lengths) / len(lengths)
     having = Counter(word for words in passages for word in set(words))
@@ -50,7 +50,7 @@ def lucene_scores(queries: list[list[str]], passages: list[list[str]]) -> list[l
 def search_figures(
     scores: list[list[float]], answers: list[list[bool]], itself: list[list[bool]], depth: int
 ) -> dict[str, list[float]]:
-    """The figures of each query, a passage at a time; of equal scores the first passage is nearer."""
+    """Return the figures of each query, passage by passage; at equal scores the first passage is nearer."""
     figures: dict[str, list[float]] = {name: [] for name in ("recall_at_1", "recall_at_10", "mrr_at_10", "ndcg_at_10")}
     for row, answer, own in zip(scores, answers, itself, strict=True):
         others = [place for place in range(len(row)) if not own[place]]
@@ -67,7 +67,7 @@ def search_figures(
 
 
 def standardised(row: list[float], own: list[bool]) -> list[float]:
-    """(x - mean) / standard deviation over the passages that are not the query itself; equal numbers give 0."""
+    """Return (x - mean) / standard deviation over all passages except the query itself; equal numbers give 0."""
     counted = [value for value, is_own in zip(row, own, strict=True) if not is_own]
     if len(set(counted)) < 2:
         return [0.0] * len(row)
@@ -79,7 +79,7 @@ def standardised(row: list[float], own: list[bool]) -> list[float]:
 def hybrid_scores(
     words: list[list[float]], cosines: list[list[float]], weights: list[float], itself: list[list[bool]]
 ) -> list[list[float]]:
-    """weight x standardised cosine + (1 - weight) x standardised score of words, with a weight for each query."""
+    """Return weight x standardised cosine + (1 - weight) x standardised score of words; each query has a weight."""
     scores = []
     for word_row, cosine_row, weight, own in zip(words, cosines, weights, itself, strict=True):
         pairs = zip(standardised(cosine_row, own), standardised(word_row, own), strict=True)
@@ -90,7 +90,7 @@ def hybrid_scores(
 def mean_reciprocal_ranks(
     words: list[list[float]], cosines: list[list[float]], answers: list[list[bool]], itself: list[list[bool]]
 ) -> dict[float, float]:
-    """Each weight 0, 0.05 ... 1 -> MRR@10 of the hybrid scores."""
+    """Map each weight 0, 0.05 ... 1 to MRR@10 of the hybrid scores."""
     means = {}
     for step in range(21):
         weight = step / 20

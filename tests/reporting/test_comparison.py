@@ -11,7 +11,7 @@ from bert.reporting.comparison import verdict
 
 
 def means(ours: np.ndarray, theirs: np.ndarray):
-    """The metrics of a model and a method that score each row."""
+    """Return the metrics of a model and a method that score each row."""
     return lambda rows: {"other": 0.5, "f1": ours[rows].mean()}, lambda rows: {"other": 0.25, "f1": theirs[rows].mean()}
 
 
@@ -69,7 +69,7 @@ def test_a_model_that_is_always_right_needs_no_remedy():
 
 
 def test_a_gap_of_the_margin_is_none_and_two_groups_are_groups():
-    """Of 12 rows each gap is 0.25, which is 3 / 12."""
+    """Each gap in the 12 rows is 0.25, which is 3 / 12."""
     ours, theirs = np.full(12, 0.75), np.full(12, 0.5)
     assert "cannot be told from guessing on 12 lines: " in verdict("guessing", *means(ours, theirs), 12)
     better = verdict("guessing", *means(ours + 0.0625, theirs), 12, [0] * 6 + [1] * 6)

@@ -27,7 +27,7 @@ def open_log(directory, report_file=None, **options) -> Log:
 
 
 def strict(text: str):
-    """JSON as the standard has it: NaN and Infinity are errors."""
+    """Parse JSON by the standard: NaN and Infinity are errors."""
     return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
@@ -120,7 +120,7 @@ def test_a_file_that_cannot_be_written_is_dropped_alone(tmp_path, capsys, name):
 
 
 def test_lines_that_could_not_be_written_follow_once_in_their_order(tmp_path, capsys):
-    """First the file cannot be opened; then a line is cut off, as by a full disk."""
+    """First the file cannot be opened; then a line is cut off, as on a full disk."""
     file, log = tmp_path / "metrics.jsonl", open_log(tmp_path)
     file.mkdir()
     for step in (1, 2):
@@ -194,7 +194,7 @@ def test_the_progress_is_replaced_once_a_second_and_at_the_end(tmp_path):
 
 
 def test_long_work_writes_lines_to_a_log(capsys, monkeypatch):
-    """Not more often than every ten seconds, by the clock of the meter."""
+    """Lines come at most every ten seconds, by the clock of the meter."""
     now = [0.0]
     monkeypatch.setattr("tqdm.std.time", lambda: now[0])
     for _ in progress("quick", 3, "blocks", range(3)):

@@ -18,12 +18,12 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @pytest.fixture
 def without_pictures(monkeypatch):
-    """Drawing them takes a second each."""
+    """Draw no pictures: each takes a second."""
     monkeypatch.setattr(report, "_png", lambda figure, title: report.picture(title, b""))
 
 
 def make_run(directory: Path, *, legs=((1, 6), (5, 8)), seed=42, rate=1e-3, finished=True) -> Path:
-    """A run of 8 updates, killed after step 6 and continued from step 4; evaluated every 4."""
+    """Write a run of 8 updates, killed after step 6 and continued from step 4; it is evaluated every 4."""
     for number, (first, last) in enumerate(legs):
         log = Log(directory, None, total_steps=8, stream=io.StringIO())
         log.parameters({"run": {"seed": seed}})

@@ -18,7 +18,7 @@ def record(name="a", training=(), held_out=(), summary=None, settings=None, **va
 
 
 def rows(**metrics) -> list[dict]:
-    """A row for each value, of steps 10, 20 ..."""
+    """Return a row for each value, of steps 10, 20 ..."""
     (name, series), *others = metrics.items()
     return [
         {"step": 10 * (number + 1), name: value, **{other: more[number] for other, more in others}}

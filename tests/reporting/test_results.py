@@ -43,7 +43,7 @@ def test_a_long_command_goes_below_its_purpose():
 
 
 class Phase:
-    """What `show_figures` asks of a phase's settings."""
+    """Has the attributes that `show_figures` reads from a phase's settings."""
 
     def __init__(self, folder: Path, name: str):
         self.run, self._name = type("Run", (), {"output_dir": folder}), name

@@ -17,7 +17,7 @@ from bert.reporting.spread import (
 
 
 def test_the_average_is_glues():
-    """BERT-large on the leaderboard (Devlin et al., 2019; metrics as there): 80.5."""
+    """BERT-large has 80.5 on the leaderboard (Devlin et al., 2019; metrics as there)."""
     published = {"cola": (60.5,), "sst-2": (94.9,), "mrpc": (89.3, 85.4), "sts-b": (87.6, 86.5), "qqp": (72.1, 89.3)}
     published |= {"qnli": (92.7,), "rte": (70.1,), "wnli": (65.1,)}
     metrics = {name: {"score": sum(values) / len(values) / 100} for name, values in published.items()}

@@ -45,7 +45,7 @@ def test_tensorboard_shows_a_resumed_run_as_one_curve(tmp_path):
 
 
 def records(data: bytes) -> list[bytes]:
-    """Contents of a file of TFRecords."""
+    """Return the contents of a file of TFRecords."""
     contents, place = [], 0
     while place < len(data):
         size = int.from_bytes(data[place : place + 8], "little")

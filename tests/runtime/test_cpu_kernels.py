@@ -38,14 +38,14 @@ needs_bfloat16 = pytest.mark.skipif(not cpu_linear.computes_bfloat16(), reason="
 
 @pytest.fixture(autouse=True)
 def _fresh_programs():
-    """The cache of tests knows settings only, not the processor that a test pretends to have."""
+    """Clear the tests' cache of programs: its keys have settings, not the processor that a test pretends to have."""
     tiny.build.cache_clear()
     yield
     tiny.build.cache_clear()
 
 
 def gradients_of(layers, inputs: dict, replaced: bool) -> list[np.ndarray]:
-    """Output and gradients of inputs and parameters of `layers()` (x -> y), the loss being a weighted sum of y."""
+    """Return output and gradients of inputs and parameters of `layers()` (x -> y); the loss is a weighted sum of y."""
     main, startup = static.Program(), static.Program()
     with static.program_guard(main, startup), unique_name.guard():
         x = static.data("x", [-1] * (inputs["x"].ndim - 1) + [inputs["x"].shape[-1]], "float32")
@@ -78,7 +78,7 @@ def test_the_gradient_of_layer_norm_is_paddles(shape, mean):
 
 
 def losses_of(feed: dict, replaced: bool, trained: bool = True, correct_first: bool = False) -> list[np.ndarray]:
-    """Loss, correct predictions and, if `trained`, the logits' gradient of a vocabulary of 1,500."""
+    """Return loss, correct predictions and, if `trained`, the logits' gradient of a vocabulary of 1,500."""
     main = static.Program()
     with static.program_guard(main, static.Program()), unique_name.guard():
         logits = static.data("logits", [-1, 1500], "float32")
@@ -117,7 +117,7 @@ def test_cross_entropy_over_a_vocabulary_and_its_accuracy_are_paddles(rows, spre
 
 @needs_onednn
 def test_a_large_loss_is_exact():
-    """Paddle's own operator ends at 64 nats and a little."""
+    """Paddle's own operator is limited to a little over 64 nats."""
     logits = np.zeros((1, 1500), "float32")
     logits[0, 7] = 300.0
     one = np.ones(1, "float32")
@@ -141,7 +141,7 @@ def test_a_training_program_has_the_fast_kernels():
 
 
 def linear_layers(shape: tuple[int, ...], activation: str | None, trained: bool):
-    """Outputs and gradients of two linear layers, and how many operators of each type computed them, fast and plain."""
+    """Return outputs and gradients of two linear layers, and their number of operators by type, fast and plain."""
     rng = np.random.RandomState(6)
     inputs = {"x": rng.randn(*shape).astype("float32"), "weights": rng.randn(*shape[:-1], 40).astype("float32")}
     values = {name: rng.randn(*size).astype("float32") for name, size in (("w", (shape[-1], 40)), ("b", (40,)))}
@@ -202,7 +202,7 @@ def test_the_kernels_change_the_losses_of_a_training_by_rounding_only(monkeypatc
 
 
 def first_gradients(precision) -> dict[str, np.ndarray]:
-    """The gradients of the first update by their parameters, and the loss."""
+    """Return the gradients of the first update by their parameters, and the loss."""
     session = tiny.Session(model=MODEL, precision=precision)
     updates = [op for block in session.program.main.blocks for op in block.ops if op.type == "lamb"]
     names = {op.input("Param")[0]: op.input("Grad")[0] for op in updates}

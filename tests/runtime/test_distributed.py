@@ -27,7 +27,7 @@ _spec.loader.exec_module(cases)
 
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory):
-    """Output folder of all cases; two ranks are started once."""
+    """Start two ranks once; return the output folder of all cases."""
 
     def make(output):
         launch(RANKS / "cases.py", str(output), log_dir=output / "log")
@@ -41,7 +41,7 @@ def results(output, name: str) -> list[dict]:
 
 @cache
 def one_rank_parameters(name: str, micro_steps: int = 1) -> dict:
-    """The same updates on one rank, with `passes` micro-batches per update."""
+    """Make the same updates on one rank, with `passes` micro-batches per update."""
     precision, optimizer, _ = cases.EQUALITY_CASES[name]
     session = tiny.Session(precision=precision, optimizer=optimizer, micro_steps=micro_steps)
     for step in range(cases.NUM_UPDATES):
@@ -129,7 +129,7 @@ def test_a_signal_to_one_rank_stops_and_saves_all(two_ranks):
 
 @pytest.mark.long
 def test_ranks_that_look_for_a_stop_now_and_then_stop_together(two_ranks):
-    """Asked in update 5, they look after every third: as on GPUs, where rank 0's measure counts."""
+    """They are asked in update 5 and look after every third update, as on GPUs, where rank 0's measure counts."""
     found = results(two_ranks, "trainer_as_on_gpus")
     assert [(rank["step"], rank["saved"]) for rank in found] == [(6, [6])] * 2
 
@@ -186,7 +186,7 @@ def test_the_interface_of_a_rank_is_found_by_its_address():
 
 
 class Store:
-    """One key for all, as Paddle's: `get` waits for it."""
+    """Stands in for Paddle's store with one key for all: `get` waits for it."""
 
     def __init__(self):
         self._value, self._is_set = "", threading.Event()
@@ -202,7 +202,7 @@ class Store:
 
 @pytest.fixture
 def barriers():
-    """Of three ranks, which a stranger called first."""
+    """Make barriers of three ranks, which a stranger entered first."""
     store = Store()
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(RankBarrier, store, 0, 3, "127.0.0.1")

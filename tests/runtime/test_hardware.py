@@ -14,7 +14,7 @@ from bert.runtime.topology import Core
 
 @pytest.fixture
 def four_cores(monkeypatch):
-    """A fake machine of four cores without hyper-threads or limits; records calls to Paddle and the kernel."""
+    """Make a fake machine of four cores without hyper-threads or limits; record calls to Paddle and the kernel."""
     told = {"threads": [], "bound": []}
     monkeypatch.setattr(hardware, "set_cpu_threads", told["threads"].append)
     monkeypatch.setattr(hardware, "allowed_processors", lambda: [0, 1, 2, 3])

@@ -10,7 +10,7 @@ from bert.runtime.topology import Core, cpu_quota, memory_limit, num_threads_of,
 
 
 def machine(root: Path, *, cores: int, threads: int = 1, nodes: int = 1, interleaved: bool = False) -> Path:
-    """/sys for `cores` cores with hyper-threads; processors p and p + cores are siblings, as on x86."""
+    """Write /sys for `cores` cores with hyper-threads; processors p and p + cores are siblings, as on x86."""
     for processor in range(cores * threads):
         core = processor % cores
         folder = root / f"sys/devices/system/cpu/cpu{processor}/topology"
@@ -82,7 +82,7 @@ def test_every_rank_has_cores_and_none_shares_without_need(tmp_path, allowed, ra
 
 
 def test_ranks_stay_near_their_gpus(tmp_path):
-    """As on a DGX: GPUs 0 and 1 belong to the second node, 2 and 3 to the first."""
+    """The machine is like a DGX: GPUs 0 and 1 belong to the second node, 2 and 3 to the first."""
     cores = usable_cores(range(8), machine(tmp_path, cores=8, nodes=2))
     near = [[4, 5, 6, 7]] * 2 + [[0, 1, 2, 3]] * 2
     assert shares(cores, 4, near) == [[4, 5], [6, 7], [0, 1], [2, 3]]
@@ -135,7 +135,7 @@ def test_quota_of_version_2_is_the_tightest_of_the_groups_above(tmp_path):
 
 
 def driver(folder: Path, monkeypatch, lines: str, code: int = 0) -> None:
-    """A fake nvidia-smi with this output."""
+    """Make a fake nvidia-smi with this output."""
     program = folder / "bin/nvidia-smi"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\nprintf '{lines}'\nexit {code}\n")

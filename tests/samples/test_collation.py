@@ -34,7 +34,7 @@ def rule(multiple=8, longest=30, dynamic=True, limit=4, whole_word=False, **sett
 
 
 def lists(table: SampleTable) -> list[tuple]:
-    """(tokens, length of the first text with its special tokens, is random next, masks, words) of each row."""
+    """Return (tokens, first text's length with special tokens, is random next, masks, words) of each row."""
     rows = []
     for row in range(len(table)):
         own = slice(*table.offsets[row : row + 2])

@@ -20,7 +20,7 @@ FORMATS = {"parquet": parquet, "arrow": arrow}
 
 
 def singles(count: int) -> SampleTable:
-    """Samples of one text each."""
+    """Return samples of one text each."""
     texts, nothing = np.full(count, 4), np.zeros(count, np.int64)
     ids = np.arange(20, 20 + 4 * count, dtype=np.uint16)
     rows = Slices.of_rows(ids, texts), Slices.of_rows(ids[:0], nothing)
@@ -88,7 +88,7 @@ def test_parquet_rows_are_the_texts_of_their_tokens(tmp_path):
 
 
 def padded(table: SampleTable, width: int, predictions: int) -> dict[str, list[list[int]]]:
-    """The matrices of NVIDIA's shards, row by row."""
+    """Return the matrices of NVIDIA's shards, row by row."""
     matrices: dict[str, list[list[int]]] = {name: [] for name in hdf5.DATASETS}
     for row in range(len(table)):
         ids = table.token_ids[slice(*table.offsets[row : row + 2])].tolist()
@@ -135,12 +135,12 @@ def varint(number: int) -> bytes:
 
 
 def message(number: int, content: bytes) -> bytes:
-    """A field of a protocol buffer that holds bytes or another message."""
+    """Return a field of a protocol buffer that holds bytes or another message."""
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def example(features: dict[str, list[int]]) -> bytes:
-    """tf.train.Example: features { feature { key, value { int64_list { packed values } } } }."""
+    """Return a tf.train.Example: features { feature { key, value { int64_list { packed values } } } }."""
     entries = b""
     for name, values in features.items():
         numbers = message(1, b"".join(map(varint, values)))
@@ -149,7 +149,7 @@ def example(features: dict[str, list[int]]) -> bytes:
 
 
 def masked_crc(data: bytes) -> int:
-    """CRC-32C bit by bit, rotated and shifted as TensorFlow does."""
+    """Compute CRC-32C bit by bit, rotated and shifted as TensorFlow does."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte

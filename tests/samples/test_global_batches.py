@@ -12,7 +12,7 @@ from bert.samples.global_batches import deal, prefetched
 
 
 def dealt(lengths: list[int], micro_steps: int, world_size: int) -> list[int]:
-    """The longest samples first; in every second micro-step the ranks take theirs from the last rank to the first."""
+    """Deal the longest samples first; in every second micro-step the last rank takes its samples first."""
     places = sorted(range(len(lengths)), key=lambda place: -lengths[place])
     size, order = len(lengths) // micro_steps // world_size, []
     for step in range(micro_steps):

@@ -30,7 +30,7 @@ def loader_settings(**changes) -> LoaderSettings:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Directories of the same samples: plain, in bins by length, and with static masks."""
+    """Write directories of the same samples: plain, in bins by length, and with static masks."""
     root = tmp_path_factory.mktemp("shards")
     tables = [random_table(count, seed) for seed, count in enumerate(COUNTS)]
     write_shards(root / "plain", tables)
@@ -44,7 +44,7 @@ def folders(tmp_path_factory):
 
 
 def ids_of(order: SampleOrder, index: int, size: int) -> np.ndarray:
-    """The samples of a global batch."""
+    """Return the samples of a global batch."""
     ids = np.full(size, -1)
     for window, places, rows, _ in order.parts(index):
         ids[places] = order.sample_ids(window, rows)
@@ -57,7 +57,7 @@ def dataset(folder, seed=42, shuffle_window_samples=1 << 18, **changes) -> Pretr
 
 
 def take(loader, count, start=0):
-    """The feeds of `count` global batches: [[feed of micro-batch 0, ...], ...]."""
+    """Return the feeds of `count` global batches: [[feed of micro-batch 0, ...], ...]."""
     batches = loader.batches(start)
     result = [[batch.feed for batch in whole.micro_batches] for whole in itertools.islice(batches, count)]
     batches.close()
@@ -73,7 +73,7 @@ def equal(one, other) -> bool:
 
 
 def rows_of(feed) -> list[tuple]:
-    """Each sequence without padding and masks, so that samples can be told apart."""
+    """Return each sequence without padding and masks, so that samples can be told apart."""
     ids = feed["input_ids"].copy()
     real = feed["masked_lm_weights"] > 0
     ids.reshape(-1)[feed["masked_lm_positions"][real]] = feed["masked_lm_labels"][real]
@@ -115,7 +115,7 @@ def test_batches_of_like_length_need_less_padding_and_hold_the_same_samples(fold
 @pytest.mark.parametrize("batch", [64, 1000])
 @pytest.mark.parametrize("window", [5_000, 1 << 18])
 def test_a_global_batch_has_the_lengths_of_the_epoch(batch, window):
-    """Chi-square over all global batches: the bins are drawn as by a random permutation, neither apart nor in step."""
+    """Chi-square over all global batches: bins are drawn as by a random permutation, neither apart nor in step."""
     counts, bins = [1000, 1000, 3000, 3000, 2000, 2000, 500, 7500], [0, 0, 1, 1, 2, 2, 3, 3]
     order = SampleOrder(counts, bins, batch, 7, window)
     shares = np.bincount(bins, counts) / sum(counts)
@@ -371,7 +371,7 @@ def lengths_of(data: PretrainingDataset) -> np.ndarray:
 
 
 def rows_by_id(data: PretrainingDataset) -> list[tuple]:
-    """The tokens of each sample."""
+    """Return the tokens of each sample."""
     tables = [data.load_shard(index) for index in range(len(data.shard_counts))]
     return [
         tuple(table.token_ids[table.offsets[row] : table.offsets[row + 1]].tolist())
@@ -459,7 +459,7 @@ def test_masks_of_an_evaluation_are_no_trainings_masks_and_the_same_for_any_size
     data = dataset(folders / "plain")
 
     def masks(batches):
-        """By sample: its masked positions."""
+        """Return the masked positions by sample."""
         found = {}
         for batch in batches:
             width = batch.feed["input_ids"].shape[1]
@@ -494,7 +494,7 @@ def test_the_entropy_of_an_evaluation_is_that_of_its_labels(folders):
 
 @pytest.fixture
 def mixed(tmp_path):
-    """60 samples in bins, 25 in `b` and 40 in `c`."""
+    """Write 60 samples in bins, 25 in `b` and 40 in `c`."""
     write_shards(tmp_path, [random_table(30, 1, longest=12), random_table(30, 2, shortest=13)], bins=[0, 1])
     for name, count in (("b", 25), ("c", 40)):
         (tmp_path / name).mkdir()
@@ -507,7 +507,7 @@ def ids_of_updates(loader, first, last):
 
 
 def test_a_pass_takes_of_each_folder_what_the_mixture_says(mixed):
-    """More than there are by reading again, with other masks; fewer by continuing in the next pass."""
+    """A pass reads a small folder again, with other masks; it continues in a large folder in the next pass."""
     write_mixture(mixed, {".": 20, "b": 100})
     data = dataset(mixed)
     loader = PretrainingLoader(data, global_batch_size=12, micro_batch_size=12)
@@ -531,7 +531,7 @@ def test_a_pass_takes_of_each_folder_what_the_mixture_says(mixed):
 
 
 def test_masks_are_those_of_the_sample_its_reading_and_the_epoch(mixed):
-    """In an epoch that has a sample several times, the number of the reading counts the samples of all folders on."""
+    """If an epoch has a sample several times, the number of the reading goes on counting over all folders' samples."""
     write_mixture(mixed, {".": 20, "b": 100})
     data = dataset(mixed)
     loader = PretrainingLoader(data, global_batch_size=12, micro_batch_size=12)

@@ -20,7 +20,7 @@ def rule(limit=20, ratio=0.15, **settings):
 
 
 def choose(masking, ids, starts, lengths, samples=None):
-    """(row, position) of the masks in flat rows of tokens."""
+    """Return (row, position) of the masks in flat rows of tokens."""
     continues = None if masking.continuations is None else masking.continuations[ids]
     keys = hash64(KEY, np.arange(len(starts)) if samples is None else samples)
     positions, offsets = choose_positions(masking, keys, masking.separators[ids], starts, lengths, continues)
@@ -32,7 +32,7 @@ def of_table(masking, table):
 
 
 def repeated(tokens, number):
-    """Arguments of `choose` for so many rows of the same tokens."""
+    """Return arguments of `choose` for this many rows of the same tokens."""
     ids = np.tile([WORDS.id_of(token) for token in tokens], number)
     return ids, np.arange(number) * len(tokens), np.full(number, len(tokens))
 
@@ -65,7 +65,7 @@ def test_eighty_ten_ten_and_random_words_are_words():
 
 
 def test_masked_tokens_are_shown_as_defined():
-    """80% [MASK], 10% a word of the vocabulary, 10% as they are, by the position in the sample."""
+    """80% are shown as [MASK], 10% as a word of the vocabulary, 10% unchanged, by the position in the sample."""
     masking, keys = rule(), hash64(KEY, np.arange(3000) // 5)
     positions, labels = np.arange(3000) % 5 * 7, np.arange(3000) % len(WORDS)
     shown = corrupt(masking, keys, positions, labels)
@@ -84,7 +84,7 @@ def test_masked_tokens_are_shown_as_defined():
     st.integers(1, 12),
 )
 def test_as_many_tokens_are_masked_as_the_loss_is_divided_by(sizes, share, limit):
-    """Of a pair of texts all but its three special tokens may be masked, at least one and at most the limit."""
+    """All tokens of a pair except its three special tokens may be masked: at least one and at most the limit."""
     masking, sea = rule(limit, share), [WORDS.id_of("sea")]
     cls, sep = [WORDS.id_of("[CLS]")], [WORDS.id_of("[SEP]")]
     rows = [cls + first * sea + sep + second * sea + sep for first, second in sizes]
@@ -130,8 +130,7 @@ def test_impossible_settings_are_refused(ratio, limit):
 
 
 def draw(key: np.uint64, allowed: list[bool], count: int) -> list[int]:
-    """The definition: places are drawn until enough different ones are allowed, or those to leave out if they are
-    fewer."""
+    """Follow the definition: draw places until enough are allowed, or the places to leave out if they are fewer."""
     places = [place for place, free in enumerate(allowed) if free]
     count = min(count, len(places))
     leave_out = 2 * count > len(places)
@@ -147,7 +146,8 @@ def draw(key: np.uint64, allowed: list[bool], count: int) -> list[int]:
 def draw_words(
     key: np.uint64, allowed: list[bool], continues: list[bool], count: int, divides_words: bool = False
 ) -> list[int]:
-    """The definition: words in random order, each taken if it fits; if none does, `count` tokens of the shortest.
+    """Follow the definition: words in random order, each taken if it fits; if none does, `count` tokens of the
+    shortest.
 
     They are the first tokens of the word, or from any place in it on if the rule divides words.
     """

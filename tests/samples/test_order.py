@@ -19,7 +19,7 @@ COUNTS, BINS = [7] * 40, [0] * 24 + [1] * 16
 
 
 def batch_of(order: SampleOrder, index: int, size: int) -> tuple[list[int], list[int]]:
-    """(ids, numbers of their readings) of a global batch."""
+    """Return (ids, numbers of their readings) of a global batch."""
     ids, readings = np.full((2, size), -1)
     for window, places, rows, number in order.parts(index):
         assert (ids[places] == -1).all()
@@ -28,12 +28,12 @@ def batch_of(order: SampleOrder, index: int, size: int) -> tuple[list[int], list
 
 
 def windows_of(order: SampleOrder, batches: range) -> list:
-    """The windows of some global batches, in the order in which they are read."""
+    """Return the windows of some global batches, in the order in which they are read."""
     return list(dict.fromkeys(window for index in batches for window, *_ in order.parts(index)))
 
 
 def bin_passes(counts: list[int], shards: list[int], bin_number: int, seed: int, window_samples: int):
-    """The endless row of the samples of a bin: in every pass its shards in random order, cut into windows."""
+    """Return the endless row of the samples of a bin: in every pass its shards in random order, cut into windows."""
     first_id = np.append(0, np.cumsum(counts)).tolist()
     for number in itertools.count():
         windows: list[list[int]] = [[]]
@@ -52,7 +52,7 @@ def bin_passes(counts: list[int], shards: list[int], bin_number: int, seed: int,
 
 
 def divided(left: list[int], size: int) -> list[int]:
-    """`size` in proportion to what is left of each bin, by largest remainders."""
+    """Divide `size` in proportion to the rest of each bin, by largest remainders."""
     taken, total = [count * size // sum(left) for count in left], sum(left)
     by_remainder = sorted(range(len(left)), key=lambda number: -(left[number] * size % total))
     for number in by_remainder[: size - sum(taken)]:
@@ -61,7 +61,7 @@ def divided(left: list[int], size: int) -> list[int]:
 
 
 def defined_order(counts, bins, size, seed, window_samples, taken, block_samples, num_epochs):
-    """(sample, reading) of every place of some epochs: blocks have the epoch's shares of the bins, mixed at random."""
+    """Return (sample, reading) of every place of some epochs: blocks have the epoch's bins in proportion, mixed."""
     of_bins = [[shard for shard, own in enumerate(bins) if own == bin_id] for bin_id in sorted({*bins})]
     passes = [
         bin_passes(counts, shards, number, seed, max(1, window_samples // len(of_bins)))
@@ -94,7 +94,7 @@ def defined_order(counts, bins, size, seed, window_samples, taken, block_samples
     st.integers(0, 99),
 )
 def test_the_order_is_as_defined(shards, size, window_samples, block_samples, changes, seed):
-    """With windows of a few shards, blocks of a few batches, and bins of which an epoch takes more or fewer samples."""
+    """Windows have a few shards, blocks a few batches; an epoch takes more or fewer samples of a bin than it has."""
     counts, bins = [count for count, _ in shards], [NUMBERS[place] for _, place in shards]
     totals = {bin_id: sum(c for c, place in shards if NUMBERS[place] == bin_id) for bin_id in sorted({*bins})}
     taken = {bin_id: total and max(1, total + changes[NUMBERS.index(bin_id)]) for bin_id, total in totals.items()}

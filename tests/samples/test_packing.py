@@ -72,7 +72,7 @@ def test_a_gpu_gets_a_multiple_of_8_and_offsets_that_hold_all_tokens(lengths):
 
 
 def packed_lists(lengths, documents, num_groups, width):
-    """(places of real tokens, positions, edges of sequences or documents, tokens of each group's places)."""
+    """Return (places of real tokens, positions, edges of sequences or documents, tokens of each group's places)."""
     places = [row * width + column for row, length in enumerate(lengths) for column in range(length)]
     edges, positions = [], []
     for row, length in enumerate(lengths):
@@ -101,7 +101,7 @@ def packed_lists(lengths, documents, num_groups, width):
     st.booleans(),
 )
 def test_packed_inputs_are_as_defined(rows, num_groups, heads, has_documents):
-    """With documents in a row, each of which attention treats as a sequence."""
+    """Documents in a row count as sequences for the attention."""
     lengths, documents = [length for length, _ in rows], [places if has_documents else () for _, places in rows]
     feed, packing = padded(lengths), Packing(heads, num_groups, per_token=True)
     if has_documents:

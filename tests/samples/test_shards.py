@@ -50,7 +50,7 @@ def test_what_is_written_is_read(tmp_path, kind, masked):
 
 
 def foreign_shard(rows: list[dict], **schema) -> bytes:
-    """A shard as another program would write it: its own page sizes, np.save per row."""
+    """Write a shard as another program would: its own page sizes, np.save per row."""
     fields = {"A": pa.string(), "B": pa.string(), "is_random_next": pa.bool_(), "num_tokens": pa.uint16(), **schema}
     stream = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, pa.schema(fields.items())), stream)
@@ -275,7 +275,7 @@ def test_a_directory_without_shards_names_the_remedy(tmp_path):
 
 
 def parts_of(folder, numbers, bins=None):
-    """part.N.parquet[_B] of 11 samples each, without any record, as LDDL writes them."""
+    """Write part.N.parquet[_B] of 11 samples each, without any record, as LDDL does."""
     write_shards(folder / "made", [random_table(11, seed) for seed in range(len(numbers))], bins, manifest=False)
     for path, number in zip(sorted((folder / "made").iterdir()), numbers, strict=True):
         path.rename(folder / f"part.{number}.parquet{path.name.partition('.parquet')[2]}")
@@ -362,7 +362,7 @@ def test_columns_that_polars_or_pandas_stored_in_other_types_are_cast(tmp_path, 
 
 
 def test_shards_are_in_order_of_bin_and_number(tmp_path):
-    """Numbers count as such: shard-10 follows shard-9."""
+    """The order is numeric: shard-10 follows shard-9."""
     names = ["shard-10.parquet_0", "shard-2.parquet_0", "shard-0.parquet_1", "shard-0.parquet_0", "shard-9.parquet_10"]
     for name in (*names, ".shard-3.parquet_0", "shard-x.parquet", "notes.txt", "shard-1.parquet_0.tmp"):
         (tmp_path / name).touch()

@@ -15,7 +15,7 @@ WORDS = [f"word{number}" for number in range(40)]
 
 
 def passages(number: int, seed: int = 0, first: int = 0) -> list[Passage]:
-    """Passages of 1 to 12 words, with columns of three types."""
+    """Return passages of 1 to 12 words, with columns of three types."""
     drawn = random.Random(seed)
     return [
         Passage(
@@ -49,7 +49,7 @@ def make(folder: Path, *changes: Change) -> SearchIndex:
 
 
 def contents(index: SearchIndex) -> dict[str, Passage]:
-    """The passages that are not deleted, by id."""
+    """Return the passages that are not deleted, by id."""
     snapshot = index.snapshot
     rows = np.flatnonzero(snapshot.live).tolist()
     found = {passage.id: passage for passage in snapshot.passages(rows)}

@@ -15,7 +15,7 @@ COSINES = st.sampled_from([-0.5, 0.0, 0.25, 0.5, 1.0])
 
 @st.composite
 def searches(draw):
-    """Scores of words, cosines, answers and the passages that are the query itself, each [q, p]."""
+    """Return scores of words, cosines, answers and the passages that are the query itself, each [q, p]."""
     num_queries, num_passages = draw(st.integers(1, 5)), draw(st.integers(1, 17))
 
     def table(of):
@@ -63,7 +63,7 @@ def best_of(means: dict[float, float]) -> float:
 
 
 def distinct(search):
-    """The same search with scores that do not tie by chance, so that rounding decides nothing."""
+    """Return the same search with scores that do not tie by chance, so that rounding decides nothing."""
     words, cosines, relevant, itself = search
     drawn = np.random.RandomState(5)
     words = [[value + drawn.rand() / 3 for value in row] for row in words]

@@ -71,7 +71,7 @@ def test_columns_of_several_types_are_joined_as_text(tmp_path):
 
 @pytest.mark.parametrize("step", [29, pytest.param(1, marks=pytest.mark.long)])
 def test_a_kill_at_any_point_of_a_change_leaves_the_old_or_the_new_index(tmp_path, step):
-    """At each system call of an addition that replaces passages and joins segments, and at its return."""
+    """The kill comes before and after each system call of an addition that replaces passages and joins segments."""
     folder = tmp_path / "index"
 
     def prepare() -> SearchIndex:

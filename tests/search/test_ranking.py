@@ -32,7 +32,7 @@ def test_recall_mrr_and_ndcg_follow_their_definitions_without_the_text_of_the_qu
 
 
 def test_ten_passages_are_looked_at_and_recall_is_of_at_most_ten():
-    """Of 14 relevant passages, two are beyond the tenth place, and three are not found at all."""
+    """Two of 14 relevant passages are beyond the tenth place, and three are not found at all."""
     relevant, scores = np.array([[True] * 14 + [False] * 3]), np.arange(17.0, 0.0, -1)[None]
     assert DEPTH == 10
     assert found(scores, relevant)["recall_at_10"].tolist() == [1.0]

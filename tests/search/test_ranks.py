@@ -15,7 +15,7 @@ QUERY = "word1 word2 word30"
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
-    """Three segments, of which some passages are deleted."""
+    """Make an index of three segments with some deleted passages."""
     folder = tmp_path_factory.mktemp("ranks") / "index"
     made = make(folder, change(25), change(20, 1, 25), change(15, 2, 45))
     made.apply(Change(ids=["id2", "id30", "id59"]))
@@ -39,7 +39,7 @@ def standardised(scores):
 
 
 def reference(rows, live, query, allowed, ranking, weight):
-    """Row -> score of what may be found."""
+    """Map each row that may be found to its score."""
     all_vectors = units(np.concatenate([vectors(25), vectors(20, 1), vectors(15, 2)]).astype(np.float64))
     words = np.zeros(ROWS)
     words[live] = WordIndex([row.text for row, is_live in zip(rows, live, strict=True) if is_live]).scores(QUERY)

@@ -54,7 +54,7 @@ def result(task: str, kind: str, texts: tuple[str, ...], top_k: int) -> dict:
 
 
 def index_result(kind: str, texts: tuple[str, ...], options) -> dict:
-    """Of a search its options as the text of a hit."""
+    """Return an index's answer; a search has one hit, whose text is the options."""
     if kind == SEARCH:
         text = json.dumps(options)
         hit = {"id": "a", "part": 0, "source": "", "line": None, "score": 1.0, "text": text, "columns": {}}
@@ -77,7 +77,7 @@ def outcome(task: str, kind: str, texts: tuple[str, ...], top_k) -> Outcome:
 
 
 def run_child(connection, settings, parent: int) -> None:
-    """In place of `bert.serving.worker.run_child`."""
+    """Stand in for `bert.serving.worker.run_child`."""
     end_with(parent)
     os.setsid()
     main(connection, settings)

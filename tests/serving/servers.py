@@ -27,7 +27,7 @@ sys.exit(__main__.main())
 
 
 class RunningServer:
-    """A server that has written its address, and what it wrote."""
+    """Represents a server that has written its address, and its output."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: dict[str, str]) -> None:
         self._log, self._batches = log, log.with_name("batches.jsonl")
@@ -43,7 +43,7 @@ class RunningServer:
         return self._log.read_text()
 
     def wait_for(self, pattern: str, seconds: float = 90) -> re.Match[str]:
-        """A line of its output."""
+        """Wait for a line of its output."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if match := re.search(pattern, self.log()):
@@ -59,7 +59,7 @@ class RunningServer:
         return requests.post(self.url + path, json={"inputs": list(inputs), **others}, timeout=60)
 
     def metric(self, name: str) -> float:
-        """The sum of a metric over its labels."""
+        """Return the sum of a metric over its labels."""
         lines = [line for line in self.get("/metrics").text.splitlines() if re.match(rf"{name}[ {{]", line)]
         assert lines, name
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
@@ -69,12 +69,12 @@ class RunningServer:
         return child.pid
 
     def batches(self) -> list[tuple[str, int, list[str]]]:
-        """What the fake model was sent: kind, rows, last texts."""
+        """Return the batches that the fake model got: kind, rows, last texts."""
         lines = self._batches.read_text().splitlines() if self._batches.exists() else []
         return [tuple(json.loads(line)) for line in lines]
 
     def memory(self) -> int:
-        """Resident bytes of the HTTP process."""
+        """Return the resident bytes of the HTTP process."""
         return psutil.Process(self.process.pid).memory_info().rss
 
     def stop(self, number: int = signal.SIGTERM) -> int:
@@ -93,7 +93,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
 def serving(
     folder: Path, model: str | Path, *flags: Any, fake: bool = False, ready: bool = True, **environment: str
 ) -> Iterator[RunningServer]:
-    """A server of `model`, or of the fake for the task `model`; ended by force if the test has not stopped it."""
+    """Run a server of `model`, or of the fake for the task `model`; end it by force if the test has not stopped it."""
     start = ["-c", _FAKE_SERVER] if fake else ["-m", "bert.serving"]
     words = [sys.executable, *start, str(model), "--port", "0", *map(str, flags)]
     server = RunningServer(words, folder / "server.log", environment)

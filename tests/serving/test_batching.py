@@ -20,7 +20,7 @@ def item(length: int, kind: str = PREDICT, rows: int = 1, text: str = "a") -> It
 
 
 def chosen(*items: tuple, size: int = 64, tokens: int = 4096) -> list[tuple[int, str, int]]:
-    """(length, kind, rows) of the items that run first; items are arguments of `item`."""
+    """Return (length, kind, rows) of the items that run first; items are arguments of `item`."""
 
     async def run() -> list[Item]:
         return choose([item(*arguments) for arguments in items], size, tokens)
@@ -49,7 +49,7 @@ def test_the_oldest_runs_with_those_nearest_in_length_within_the_limits(lengths,
 
 
 def plain_choice(items: list[Item], max_size: int, max_tokens: int) -> list[Item]:
-    """The first, and by nearness in length all that fit and whose padding costs less than 32 tokens and their own."""
+    """Choose the first, and by nearness in length all that fit and whose padding costs less than their own + 32."""
     batch = items[:1]
     others = [each for each in items[1:] if each.kind == items[0].kind]
     for each in sorted(others, key=lambda each: abs(each.length - items[0].length)):
@@ -105,7 +105,7 @@ def test_lengths_are_estimated_from_bytes_and_learned():
 def test_a_ratio_of_bytes_to_tokens_moves_by_a_tenth_and_stays_between_a_half_and_16():
     async def run():
         def after(size: int, tokens: int, texts: tuple[str, ...] = ("a",), rows: int = 1) -> float:
-            """Tokens of 1,600 bytes after one batch of a single input, which were 400 and 3 before."""
+            """Return the tokens of 1,600 bytes after one batch of a single input; before it they were 400 and 3."""
             estimate = LengthEstimate(1_000)
             given = Item(PREDICT, texts, 5, 0.0, 9, 9, rows, size)
             estimate.learn([given], tokens)
@@ -186,7 +186,7 @@ def test_each_gets_its_own_outcome_and_what_waits_runs_together():
 
 
 def test_clients_take_turns_in_the_loop_by_the_tokens_of_what_has_run():
-    """One that submits much at once does not keep another waiting; of 100 tokens the second runs after two of 60."""
+    """A client with many inputs does not keep another waiting: one of 100 tokens runs after two of 60."""
     model = Model()
 
     async def test(batcher):

@@ -40,7 +40,7 @@ def clients(server, number: int, first: bytes = b""):
 
 
 def honest_seconds(server, times: int = 20) -> float:
-    """The slowest of some honest requests, each with a connection of its own."""
+    """Return the slowest of some honest requests, each with a connection of its own."""
     slowest = 0.0
     for _ in range(times):
         start = time.monotonic()
@@ -51,7 +51,7 @@ def honest_seconds(server, times: int = 20) -> float:
 
 
 def answer_of(client: socket.socket, seconds: float = 60) -> bytes:
-    """All that the server sends until it closes."""
+    """Return all that the server sends until it closes."""
     client.settimeout(seconds)
     parts = []
     with contextlib.suppress(ConnectionResetError):
@@ -84,7 +84,7 @@ def test_thousands_of_connections_do_not_keep_others_out(server):
 
 
 def test_half_bodies_are_held_only_up_to_a_limit(server):
-    """Of 750 MB: 64 MiB held, 250 reads of 256 KiB on their way, and what the allocator keeps of both."""
+    """750 MB are sent; 64 MiB are held, and 250 reads of 256 KiB, and the allocator's reserve for both."""
     before = server.memory()
     part = _HEAD + b"content-length: 1048000\r\n\r\n" + b" " * 1_000_000
     for _ in range(3):
@@ -129,7 +129,7 @@ def test_what_is_not_http_is_refused(server, data):
 
 
 def test_many_mistakes_cost_no_memory(server):
-    """A million wrong inputs in a body of the largest size: pydantic would otherwise keep an error for each."""
+    """A body of the largest size has a million wrong inputs: pydantic would otherwise keep an error for each."""
     before = server.memory()
     many = b'{"inputs": [' + b"1," * 500_000 + b"1]}"
     keys = json.dumps({f"k{number}": number for number in range(60_000)}).encode()

@@ -22,7 +22,7 @@ from tests.serving.servers import serving, wait_until
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """A classifier with small limits."""
+    """Run a classifier with small limits."""
     flags = ("--max-characters", 300, "--max-inputs", 8, "--max-queue", 12, "--max-body-bytes", 16_000)
     with serving(tmp_path_factory.mktemp("server"), "sequence-classification", *flags, fake=True) as running:
         yield running
@@ -55,7 +55,7 @@ def test_the_client_of_the_readme_runs_as_written(server):
 
 
 def test_vectors_come_as_openais_clients_ask_for_them(server):
-    """With the bodies that the client of openai 3.57 sends, which asks for base64 by itself."""
+    """The bodies are those that openai 3.57 sends; its client asks for base64 by itself."""
 
     def ask(path="/v1/embeddings", **body):
         return requests.post(f"{server.url}{path}", json=body, timeout=30)
@@ -110,7 +110,7 @@ def test_openais_clients_send_many_texts_and_ask_for_the_models(server):
 
 @pytest.fixture(scope="module")
 def client(server):
-    """OpenAI's own client, as its users make it."""
+    """Make OpenAI's own client, as its users do."""
     openai = pytest.importorskip("openai")
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
         yield client
@@ -358,7 +358,7 @@ def test_a_request_with_two_lengths_ends_its_connection(server):
 
 
 def raw(server, data: bytes) -> bytes:
-    """What the server answers until it closes the connection."""
+    """Return the server's answer until it closes the connection."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
         client.sendall(data)
         return b"".join(iter(lambda: client.recv(1 << 16), b""))
@@ -385,7 +385,7 @@ def test_inputs_that_the_model_refuses_or_fails_at(server):
 
 @contextlib.contextmanager
 def busy(server, folder):
-    """The model works until the function is called; a future of the request that it works on, and that function."""
+    """Keep the model at work until the function is called; return a future of its request, and that function."""
     go_on, before = folder / "go on", len(server.batches())
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         running = pool.submit(server.post, {"text": f"until {go_on}"})

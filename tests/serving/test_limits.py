@@ -36,7 +36,7 @@ def test_the_last_port_and_a_full_request_in_the_queue_are_taken():
 
 
 def test_the_limits_of_a_command_without_flags(monkeypatch):
-    """A client of another machine relies on them, as does who sizes a machine."""
+    """Clients on other machines rely on these limits, and so does the choice of a machine."""
     monkeypatch.delenv("BERT_API_KEY", raising=False)
     settings = parse_settings(["model"])
     assert {name: getattr(settings, name) for name in Limits.model_fields} == {
@@ -111,7 +111,7 @@ def test_an_embedding_has_the_sizes_that_were_trained():
 
 @pytest.fixture
 def open_connections(monkeypatch):
-    """Connections(LIMITS, FILES), and a function that opens one that waits with so many bytes."""
+    """Make Connections(LIMITS, FILES), and a function that opens a connection that waits with this many bytes."""
     files = {}
     stub = SimpleNamespace(
         RLIMIT_NOFILE="files",
@@ -126,7 +126,7 @@ def open_connections(monkeypatch):
         closed = []
 
         def add(name: str, num_bytes: int | None = 0) -> None:
-            """None: its request is whole."""
+            """Open a connection that waits with `num_bytes`; None: its request is whole."""
             one = SimpleNamespace(name=name)
 
             def refuse():
@@ -161,7 +161,7 @@ def test_beyond_the_most_connections_those_that_waited_longest_are_closed(open_c
 
 
 def test_connections_leave_64_files_of_those_that_the_system_allows(open_connections):
-    """As many as it allows at most, which is more than it gives at first."""
+    """The limit is the system's maximum, which is more than a process gets at first."""
     add, closed = open_connections(10, 70, max_connections=1000)
     for number in range(7):
         add(str(number))

@@ -41,7 +41,7 @@ def server(folder, **settings) -> ModelServer:
 
 @pytest.fixture(scope="module")
 def served(folders):
-    """The server of a task's model, made once."""
+    """Make the server of a task's model once."""
     return functools.cache(lambda task: server(folders[task]))
 
 
@@ -67,7 +67,7 @@ def test_every_head_answers_as_predict_does_and_as_its_schema_says(served, task)
 
 
 def test_the_figures_of_a_batch_are_its_tokens_and_those_with_padding(served):
-    """Texts of 1, 2 and 3 words, each with [CLS] and [SEP]; two of them run at a time, by length."""
+    """Texts have 1, 2 and 3 words, each with [CLS] and [SEP]; two texts run at a time, by length."""
     serving, widths = served("sequence-classification"), []
     run = serving._forward
 
@@ -89,7 +89,7 @@ def test_the_figures_of_a_batch_are_its_tokens_and_those_with_padding(served):
 
 
 def test_inputs_whose_ends_are_not_read_are_marked(folders):
-    """Of 8 tokens, two of them [CLS] and [SEP]: six words are read whole, seven are not."""
+    """8 tokens fit, two of them [CLS] and [SEP]: six words are read whole, seven are not."""
     serving, six = server(folders["sequence-classification"], max_seq_length=8), "word1 " * 6
     for kind, inputs in ((PREDICT, [[six], [six + "word2"], ["word1", six]]), (ENCODE, [[six], [six + "word2"]])):
         figures, outcomes = answer(serving, inputs, kind)

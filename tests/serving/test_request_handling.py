@@ -17,7 +17,7 @@ from tests.serving.fake_model import description
 
 
 class Worker:
-    """In place of the model process: an input's outcome is the one that its text names."""
+    """Stands in for the model process: an input's text names its outcome."""
 
     def __init__(self, settings, on_start) -> None:
         self.on_start, self.starts, self.is_ready, self.batches = on_start, 0, False, []
@@ -42,7 +42,7 @@ class Worker:
 
 @pytest.fixture
 def running(monkeypatch):
-    """Runs `test(service, worker, ask)` with a service whose model is ready; ask(TEXT ...) -> its answer."""
+    """Run `test(service, worker, ask)` with a service whose model is ready; ask(TEXT ...) -> its answer."""
 
     def run(test, **limits):
         monkeypatch.setattr(request_handling, "ModelWorker", Worker)

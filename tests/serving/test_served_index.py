@@ -55,7 +55,7 @@ def model(folder):
 
 
 def filled(folder, model):
-    """An index with four texts, their years and colours."""
+    """Make an index with four texts, their years and colours."""
     searcher = Searcher(model, open_index(folder, model))
     columns = [{"year": 1990 + number, "colour": ("red", "blue")[number % 2]} for number in range(4)]
     searcher.add([NewText(text, f"id{n}", columns[n]) for n, text in enumerate(TEXTS)])

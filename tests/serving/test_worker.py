@@ -53,7 +53,7 @@ def test_a_process_that_hangs_is_replaced(monkeypatch):
 
 
 def test_failures_in_a_row_end_the_server(monkeypatch, tmp_path):
-    """It starts once, then never again."""
+    """The model process starts again once, then never."""
     monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.001)
     monkeypatch.setenv("FAKE_START", str(tmp_path / "started"))
 
