@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def stand_in(tmp_path, monkeypatch):
-    """Puts a shell script in the place of the interpreter that runs commands."""
+    """Put a shell script in the place of the interpreter that runs commands."""
 
     def put(script):
         fake = tmp_path / "python"
@@ -254,7 +254,7 @@ def test_a_model_says_what_it_is(classifier, filler):
 
 @pytest.mark.parametrize("text", [None, [], 5, [None], pd.DataFrame({"text": ["a"]})], ids=str)
 def test_pretrain_needs_files_to_train_on(text, tmp_path):
-    """Without them the command would train the quickstart."""
+    """Without files the command would train the quickstart."""
     with pytest.raises(ValueError, match=r"(?s)text=.* must be a file or folder, or a list of them; name what"):
         api.pretrain(text, output_dir=tmp_path)
 

@@ -43,7 +43,7 @@ from typing import Any, TypedDict
 
 
 def name_of(annotation: Any) -> str:
-    """A type as it is written in the file; a list may have any elements that become words."""
+    """Return a type as it is written in the file; a list may have any elements that become words."""
     if annotation is Any or annotation is None:
         return "Any"
     if get_origin(annotation) in (Union, UnionType):
@@ -60,7 +60,7 @@ def name_of(annotation: Any) -> str:
 
 
 def flags_of_parser(parser: Any, fields: dict[str, Any]) -> dict[str, str]:
-    """Names by which a flag can be given, each with its type."""
+    """Return names by which a flag can be given, each with its type."""
     found = {}
     for action in parser._actions:
         flags = [flag for flag in action.option_strings if flag.startswith("--") and not flag.startswith("--no-")]

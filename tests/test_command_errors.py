@@ -20,7 +20,7 @@ print("after", file=sys.stderr)
 
 
 def run(place: str, body: str) -> tuple[int, str]:
-    """Exit code and standard error of a command whose reader has left."""
+    """Return exit code and standard error of a command whose reader has left."""
     line = [sys.executable, "-c", PROGRAM.format(place=place, body=body)]
     pipes = {"cwd": REPOSITORY, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(line, env={**os.environ, "PYTHONUNBUFFERED": ""}, **pipes)

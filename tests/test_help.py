@@ -53,7 +53,7 @@ print(json.dumps(answers))
 
 
 def modules() -> list[str]:
-    """Each module that runs as a program."""
+    """Return each module that runs as a program."""
     found = []
     rooms = (path for room in ("bert", "data", "tests/benchmarks") for path in (REPOSITORY / room).rglob("*.py"))
     for path in sorted([*REPOSITORY.glob("run_*.py"), *rooms]):
@@ -64,7 +64,7 @@ def modules() -> list[str]:
 
 
 def commands() -> dict[str, list[str]]:
-    """Each command that users type -> the module and the words that it stands for."""
+    """Map each command that users type to its module and words."""
     tasks = ("pretraining", "classify", "vectors", "squad", "glue", "ner")
     typed = {f"scripts/run_{task}.sh": ["bert.commands", task] for task in tasks}
     typed |= {f"scripts/run_{task}.sh --seeds 5": ["bert.commands", task, "--seeds", "5"] for task in ("ner", "glue")}
@@ -79,7 +79,7 @@ NAMED_DEFAULT = re.compile(r"\(default: (none|None|\(.*|)\)")
 
 
 def help_and_parsers(module: str, *words: str) -> tuple[str, list[HelpParser]]:
-    """What a command prints with --help, and the parsers that it makes."""
+    """Return the output of a command with --help, and the parsers that it makes."""
     made, out = list[HelpParser](), io.StringIO()
 
     def make(parser: HelpParser, **settings: Any) -> None:
@@ -99,13 +99,13 @@ def help_and_parsers(module: str, *words: str) -> tuple[str, list[HelpParser]]:
 
 
 def examples_in(text: str) -> list[list[str]]:
-    """The words of the commands below "Examples:"."""
+    """Return the words of the commands below "Examples:"."""
     lines = text.partition("\nExamples:\n")[2].partition("\n\n")[0]
     return [shlex.split(line) for line in lines.replace("\\\n", "").splitlines()]
 
 
 def unread(parser: HelpParser, words: list[str]) -> list[str]:
-    """The words after a command which its parser does not know."""
+    """Return the words after a command that its parser does not know."""
     if isinstance(parser, SettingsParser):
         first = next((index for index, word in enumerate(words) if word.startswith("--")), len(words))
         return parser.read_known(words[first:])[1]
@@ -160,7 +160,7 @@ FOR_USERS = ("run_pre", "run_cl", "run_sq", "run_glue", "run_ner", "run_vec", "s
 
 @pytest.mark.parametrize("script", [name for name in SCRIPTS if name != ".ci/run"])
 def test_the_comment_of_a_script_is_a_help_text(script):
-    """--help prints it where no packages are installed."""
+    """--help prints the comment where no packages are installed."""
     lines = (REPOSITORY / script).read_text(encoding="utf-8").splitlines()[1:]
     comment = list(itertools.takewhile(lambda line: line.startswith("#"), lines))
     text = "\n".join(line[2:] for line in comment if not line.startswith("#SBATCH"))
@@ -178,7 +178,7 @@ def too_wide(text: str) -> list[str]:
 
 
 def asked(words: list, folder: Path = REPOSITORY, **environment: str) -> str:
-    """What the command prints, started as users start it."""
+    """Return the output of the command, started as users start it."""
     given = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "COLUMNS": "200", **environment}
     done = subprocess.run(words, cwd=folder, env=given, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stderr) == (0, ""), f"{words}: {done.stderr}"
@@ -265,7 +265,7 @@ def test_a_command_says_how_it_is_used(words):
 
 @pytest.mark.long
 def test_in_a_fresh_clone_nothing_is_installed_for_it(tmp_path):
-    """The only Python has no packages; a launcher says how to get them, and what it does."""
+    """The only Python has no packages; a launcher says how to get them, and what the launcher does."""
     clone, home = tmp_path / "clone", tmp_path / "home"
     home.mkdir()
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True)

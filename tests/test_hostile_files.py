@@ -42,13 +42,13 @@ MOST_MEGABYTES = 450  # more than before, and 20 times the file; the imports tak
 
 
 def memo_bomb(folder: Path) -> Path:
-    """A pickle that encodes one text of 10 kB 50,000 times."""
+    """Write a pickle that encodes one text of 10 kB 50,000 times."""
     call = b"h\x01h\x00\x8c\x06latin1\x86Ra"
     return raw(folder, "m.pdparams", b"\x80\x04" + TEN_THOUSAND + b"c_codecs\nencode\n\x94]" + call * 50_000 + b".")
 
 
 def slices_of_one_array(folder: Path) -> Path:
-    """100,000 names of one array of 1 MB, which a table joins: 100 GB."""
+    """Write 100,000 names of one array of 1 MB, which a table joins: 100 GB."""
     names = [f"slice{i}" for i in range(100_000)]
     table = {"x": {"slices": names, "OriginShape": (250_000 * len(names),)}}
     array = np.zeros(250_000, "float32")
@@ -61,7 +61,7 @@ def varint(number: int) -> bytes:
 
 
 def shared_names(folder: Path, length: int) -> Path:
-    """TensorFlow's index of 100,000 names that have all but 6 letters in common."""
+    """Write TensorFlow's index of 100,000 names that have all but 6 letters in common."""
 
     def block(entries: bytes) -> bytes:
         content = entries + struct.pack("<II", 0, 1)
@@ -111,7 +111,7 @@ WEIGHTS: dict[str, tuple[Callable[[Path], Path], str]] = {
 
 
 def references() -> str:
-    """11 levels, each 9 times the one before."""
+    """Return 11 levels, each 9 times the level before."""
     levels = ["- &a0 [x]", *(f"- &a{i} [{','.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12))]
     return "\n".join(levels)
 
@@ -131,7 +131,7 @@ SETTINGS = {
 
 
 def hdf5(folder: Path, rows: int = 4, **others: dict) -> Path:
-    """A shard without stored values; `others`: dataset -> arguments of its creation."""
+    """Write a shard without stored values; `others`: dataset -> arguments of its creation."""
     shards = folder / "shards"
     shards.mkdir()
     with h5py.File(shards / "a.hdf5", "w") as file:
@@ -179,7 +179,7 @@ VOCABULARIES: dict[str, tuple[Callable[[Path], Path], str]] = {
 
 
 def case_of(kind: str, name: str, folder: Path) -> tuple[Path, list[str], str]:
-    """The file of a case, the command that reads it, and what it says."""
+    """Return the file of a case, the command that reads it, and its message."""
     if kind == "weights":
         source, message = WEIGHTS[name][0](folder), WEIGHTS[name][1]
         to = ["--to", str(folder / "out"), "--to-format", "native"]
@@ -233,7 +233,7 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def measure():
-    """Runs a command: (words, file for what it says) -> (exit code, CPU seconds, MB)."""
+    """Run a command: (words, file for its output) -> (exit code, CPU seconds, MB)."""
     process = None
 
     def run(words: list[str], said: Path) -> list:

@@ -17,7 +17,7 @@ from bert.interpreter import COMMANDS, shell_command
 
 @pytest.fixture
 def environment(tmp_path, monkeypatch):
-    """A copied link to this interpreter in tmp_path/env/bin, as sys.executable; not on the PATH."""
+    """Make a copied link to this interpreter in tmp_path/env/bin, as sys.executable; not on the PATH."""
     own = tmp_path / "env" / "bin"
     own.mkdir(parents=True)
     (own / "python").symlink_to(Path(sys.executable).resolve())
@@ -57,7 +57,7 @@ READERLESS = ("run_export.py --help", "-m bert.commands.slurm --help", "-m data.
 
 @pytest.mark.parametrize("line", [*READERLESS, "-m bert.commands pretraining --help plan"])
 def test_a_reader_that_left_ends_a_command_without_a_traceback(line):
-    """As `| head -1` does; a text longer than a buffer is cut in the middle, another at the end of the process."""
+    """`| head -1` leaves so; a text over a buffer's size is cut in the middle, another at the end of the process."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     environment = {**os.environ, "PYTHONUNBUFFERED": ""}
     process = subprocess.Popen([sys.executable, *line.split()], cwd=REPOSITORY, env=environment, **pipes)
@@ -91,7 +91,7 @@ def test_every_command_exists():
 
 
 def without_packages(*words: str, cwd: Path = REPOSITORY, **environment: str) -> subprocess.CompletedProcess:
-    """A command of an interpreter that has the standard library only."""
+    """Return a command of an interpreter that has the standard library only."""
     variables = {"PATH": os.environ["PATH"], **environment}
     line = [sys.executable, "-S", *words]
     return subprocess.run(line, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
@@ -158,7 +158,7 @@ def test_results_of_an_installed_package_go_to_the_current_folder(environment, m
 
 
 def test_ctrl_c_while_packages_load_is_one_line(tmp_path):
-    """An interrupt in the import of pydantic, which every entry point loads first."""
+    """The interrupt comes in the import of pydantic, which every entry point loads first."""
     (tmp_path / "pydantic.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n", encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     line = [sys.executable, "run_pretraining.py", "--help"]

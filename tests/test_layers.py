@@ -89,7 +89,7 @@ MODULES = {module_name(path): path for path in source_files()}
 
 @lru_cache(maxsize=None)
 def imported_names(path: Path, lazy: bool = True) -> list[str]:
-    """Names of modules, and of what is imported from them; with `lazy`, also of imports inside functions."""
+    """Return names of modules and of their imported members; with `lazy`, also of imports inside functions."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     names = []
     for node in ast.walk(tree) if lazy else tree.body:
@@ -106,7 +106,7 @@ def imports(module: str, lazy: bool = True) -> set[str]:
 
 
 def package(module: str) -> str:
-    """The entry of ORDER that a module belongs to."""
+    """Return the entry of ORDER to which a module belongs."""
     if module.startswith("run_"):
         return "entry points"
     if module == "bert":
@@ -125,7 +125,7 @@ def reachable(module: str) -> set[str]:
 
 
 def circles(arrows: Mapping[str, Set[str]]) -> list[str]:
-    """What is left when nodes that import no other, or that no other imports, are taken away again and again."""
+    """Return the nodes that remain when nodes without imports or importers are removed again and again."""
     left = {node: set(targets) - {node} for node, targets in arrows.items()}
     while True:
         imported = set().union(*left.values())
@@ -137,13 +137,13 @@ def circles(arrows: Mapping[str, Set[str]]) -> list[str]:
 
 
 def room(module: str) -> str:
-    """A folder of bert/ or data/; a module directly in them or in the root is a room of its own."""
+    """Return a folder of bert/ or data/; a module directly in them or in the root is a room of its own."""
     folder = ".".join(module.split(".")[:2])
     return folder if folder in MODULES else module
 
 
 def is_wrong(module: str, target: str) -> bool:
-    """Whether the import points down ORDER, at an entry point, or from SQuAD to NER or back."""
+    """Tell whether the import points down ORDER, at an entry point, or from SQuAD to NER or back."""
     tasks = {match[1] for name in (module, target) if (match := re.match(r"bert\.finetuning\.(squad|ner)\b", name))}
     of = package(target)
     return ORDER.index(of) > ORDER.index(package(module)) or of == "entry points" or len(tasks) == 2
@@ -247,7 +247,7 @@ def test_what_only_some_runs_need_is_not_loaded_before(modules, heavy):
 
 
 def test_predictions_and_the_server_import_only_packages_of_their_extras():
-    """The server's image has no others, nor has who installs the extra `inference`."""
+    """The server's image has no other packages, nor has a user who installs the extra `inference`."""
     commands = (
         "bert.commands.predict",
         "bert.inference.terminal",
@@ -267,7 +267,7 @@ def test_zlib_is_loaded_before_paddle():
 
 
 def test_nothing_stands_behind_the_main_guard_of_a_program():
-    """Run as a program, a module does not have what is defined there."""
+    """A module that runs as a program would lack names that are defined there."""
     behind = []
     for path in [*REPOSITORY.glob("*.py"), *(REPOSITORY / "bert").rglob("*.py"), *(REPOSITORY / "data").rglob("*.py")]:
         body = ast.parse(path.read_text(encoding="utf-8")).body

@@ -31,7 +31,7 @@ def tracked() -> frozenset[str]:
 
 
 def texts_of(file: str) -> Iterator[str]:
-    """The docstrings and comments of a file."""
+    """Return the docstrings and comments of a file."""
     content = (REPOSITORY / file).read_text(encoding="utf-8")
     if not file.endswith(".py"):
         yield from (line for line in content.splitlines() if line.lstrip().startswith("#"))
@@ -46,19 +46,19 @@ def texts_of(file: str) -> Iterator[str]:
 
 @cache
 def places() -> frozenset[str]:
-    """All paths of files and folders, and the ends of files' paths."""
+    """Return all paths of files and folders, and the ends of files' paths."""
     parts = [file.split("/") for file in tracked()]
     ends = {"/".join(words[start:]) for words in parts for start in range(len(words))}
     return frozenset(ends | {"/".join(words[:end]) for words in parts for end in range(1, len(words))})
 
 
 def exists(path: str) -> bool:
-    """Whether a file or folder has this path, or a file's path ends with it."""
+    """Tell whether a file or folder has this path, or a file's path ends with it."""
     return path.rstrip("./") in places()
 
 
 def is_module(name: str) -> bool:
-    """Whether a module, or what a module has, is called so."""
+    """Tell whether a module, or a member of one, has this name."""
     words = name.split(".")
     for end in range(len(words), 0, -1):
         place = "/".join(words[:end])
@@ -87,12 +87,12 @@ def known_tests() -> frozenset[str]:
 
 
 def is_placeholder(path: str) -> bool:
-    """Whether it stands for names, as tests/golden/NAME does; README.md does not."""
+    """Tell whether a path stands for names, as tests/golden/NAME does; README.md does not."""
     return "NAME" in path or any(part.isupper() and not part.endswith(".md") for part in re.split(r"[/.](?!md$)", path))
 
 
 def missing_in(text: str) -> list[str]:
-    """What a docstring or comment names and the repository has not."""
+    """Return the names in a docstring or comment that the repository lacks."""
     wrong = [path for path in _PATH.findall(text) if not exists(path) and not is_placeholder(path)]
     wrong += [name for name in _MODULE.findall(text) if not is_module(name) and not exists(name)]
     return [name for name in wrong if name not in _OF_OTHERS] + [
@@ -101,7 +101,7 @@ def missing_in(text: str) -> list[str]:
 
 
 def test_what_is_missing_is_found():
-    """Of the names of this text only the wrong ones are reported."""
+    """Only the wrong names of this text are reported."""
     text = "see bert/runtime/cpu_kernels.py, bert.files.lock, tests/ranks and test_what_is_missing_is_found, not in "
     assert missing_in(text) == []
     assert missing_in(text + "bert/no_room/x.py") == ["bert/no_room/x.py"]

@@ -25,7 +25,7 @@ EXAMPLES = REPOSITORY / "data/examples"
 
 
 def user_folder(folder: Path) -> Path:
-    """A folder whose modules have our generic names."""
+    """Make a folder whose modules have our generic names."""
     (folder / "bert").mkdir(parents=True)
     for name in ("data.py", "program.py", "bert/__init__.py"):
         (folder / name).write_text("OWNER = 'user'\n")
@@ -79,7 +79,7 @@ for name in names:
 
 
 def install(folder: Path, *options: str) -> Path:
-    """A new environment that sees our packages and has `bert_on_paddle` from pip; returns its folder."""
+    """Make an environment that sees our packages and has `bert_on_paddle` from pip; return its folder."""
     output(run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], folder))
     site = folder / f"env/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
     (site / "seen.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
@@ -121,7 +121,7 @@ def test_an_editable_install_runs_the_checkout(tmp_path):
 
 
 def check_imports(env: Path, user: Path) -> None:
-    """The package takes no generic name, and every module of it can be imported."""
+    """Check that the package takes no generic name, and that every module of it can be imported."""
     done = run([env / "bin/python", "-c", IMPORTS.replace("VERSION", __version__)], user)
     assert output(done) == "module 'bert_on_paddle' has no attribute 'nothing'\n"
     listed = set(os.listdir(next((env / "lib").iterdir()) / "site-packages"))
@@ -136,7 +136,7 @@ def doctors_packages(env: Path, user: Path) -> dict[str, str]:
 
 
 def check_requirements(env: Path, user: Path) -> None:
-    """The tested versions satisfy the package, newer major versions do not; the doctor says so."""
+    """Check that the tested versions satisfy the package and newer major versions do not; the doctor says so."""
     packages = doctors_packages(env, user)
     assert packages["level"] == "ok" and packages["found"] == "as the package requires", packages
     (site,) = (env / "lib").glob("*/site-packages")
@@ -168,7 +168,7 @@ def check_commands(env: Path, user: Path) -> None:
 
 
 def check_suggestion(env: Path, user: Path) -> None:
-    """A command that an error suggests works as printed."""
+    """Check that a command that an error suggests works as printed."""
     path = f"{env}/bin:{os.environ['PATH']}"
     (user / "raw").mkdir()
     (user / "raw/a.txt").write_text("One line of text. Another.\n\nA paragraph.\n" * 9)
@@ -185,7 +185,7 @@ SNIPPETS = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
 
 
 def check_examples(env: Path, user: Path) -> None:
-    """The examples of the README run as written."""
+    """Run the examples of the README as written."""
     before = set(os.listdir(user))
     (user / "model").mkdir()
     for name, content in tiny_model(positions=128).items():

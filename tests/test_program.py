@@ -58,7 +58,7 @@ def test_with_accumulation_the_update_is_in_the_conditional_block_only(precision
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_evaluation_and_prediction_in_mixed_precision_compute_the_same_on_a_cpu(precision):
-    """To the bit in float16, which has no kernels there; outputs are float32 everywhere."""
+    """float16, which has no kernels there, gives equal bits; outputs are float32 everywhere."""
     objective = PretrainingObjective(tiny.MODEL)
     session, (feed,) = tiny.Session(), batch_of(0)
     plain, mixed = (build_evaluation_program(objective, kind) for kind in (tiny.FLOAT32, PRECISIONS[precision]))
@@ -74,7 +74,7 @@ def test_evaluation_and_prediction_in_mixed_precision_compute_the_same_on_a_cpu(
 
 
 def types_read(main) -> dict[str, set]:
-    """Types of the numbers that operators of each kind read, without parameters."""
+    """Return the types of the numbers that operators of each kind read, without parameters."""
     block, found = main.global_block(), defaultdict(set)
     parameters = {parameter.name for parameter in main.all_parameters()}
     for operator in block.ops:
@@ -85,7 +85,7 @@ def types_read(main) -> dict[str, set]:
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
-    """Casts as on a GPU: this build of Paddle has no half-precision kernels, and would insert none."""
+    """Make casts as on a GPU: this build of Paddle has no half-precision kernels, and would insert none."""
     tiny.build_as_on_a_gpu(monkeypatch)
 
 
@@ -103,7 +103,7 @@ def test_on_a_gpu_all_between_products_is_half_and_losses_and_outputs_are_not(as
 
 
 def test_a_prediction_without_weights_has_those_of_its_seed():
-    """The same as a training of that seed begins with; another seed has others."""
+    """The weights equal the initial weights of a training with that seed; another seed has others."""
     objective, found = PretrainingObjective(tiny.MODEL), []
     for seed in (3, 4):
         prediction, scope = build_prediction_program(objective, seed=seed), static.Scope()

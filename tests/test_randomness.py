@@ -11,7 +11,7 @@ MASK = 2**64 - 1
 
 
 def splitmix64(state: int) -> int:
-    """One output of Steele et al. (2014), of a state that was already advanced."""
+    """Return one output of Steele et al. (2014), of a state that was already advanced."""
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & MASK
     return state ^ (state >> 31)
@@ -22,7 +22,7 @@ def number_at(key: int, position: int) -> int:
 
 
 def test_the_stream_of_key_0_is_the_published_one():
-    """The first outputs of splitmix64 for the seed 0."""
+    """The expected values are the first outputs of splitmix64 for the seed 0."""
     assert [hex(number) for number in hash64(np.uint64(0), np.arange(3)).tolist()] == [
         "0xe220a8397b1dcdaf",
         "0x6e789e6aa1b965f4",

@@ -68,7 +68,7 @@ USED = "used -m bert.commands pretraining --seed 3\n"
 
 @pytest.fixture
 def machine(tmp_path):
-    """Starts a command where the PATH has that uv, a Python 3.11 and no packages; BERT_VENV is `venv` below."""
+    """Start a command where the PATH has that uv, a Python 3.11 and no packages; BERT_VENV is `venv` below."""
     for name, text in (("uv", UV), ("python3.11", f'#!/bin/sh\nexec {sys.executable} "$@"\n')):
         (tmp_path / "bin").mkdir(exist_ok=True)
         (tmp_path / "bin" / name).write_text(text)
@@ -207,14 +207,14 @@ def test_pips_settings_are_uvs_and_its_variables_come_first(machine, tmp_path):
 
 
 def test_empty_variables_of_uv_count_as_unset(machine):
-    """uv refuses an empty UV_CACHE_DIR, as a folder without a name."""
+    """uv refuses an empty UV_CACHE_DIR like a folder without a name."""
     _, log = machine(UV_CACHE_DIR="", UV_INDEX_STRATEGY="", UV_OFFLINE="1")
     assert "UV_CACHE_DIR" not in log and "UV_INDEX_STRATEGY=unsafe-best-match\n" in log and "UV_OFFLINE=1\n" in log
 
 
 @pytest.fixture
 def foreign_folder(tmp_path):
-    """A folder whose modules write a file, `ran`, when they are imported: of venv and pip, and of what these import."""
+    """Write modules that write a file, `ran`, at import, named as venv, pip and modules that these import."""
     folder = tmp_path / "foreign"
     folder.mkdir()
     for name in ("venv", "pip", "logging", "json", "email", "ensurepip", "tempfile", "argparse"):
@@ -233,7 +233,7 @@ def test_pip_of_the_current_folder_is_not_run(machine, tmp_path, foreign_folder)
 
 
 def test_venv_of_the_current_folder_is_not_run(machine, tmp_path, foreign_folder):
-    """Without a uv on the PATH one gets an environment of its own; here without pip, so that nothing is installed."""
+    """Without uv on the PATH it gets its own environment; here without pip, so that nothing is installed."""
     (tmp_path / "bin/uv").unlink()
     (tmp_path / "bin/python3.11").write_text(f'#!/bin/sh\nexec {sys.executable} "$@" --without-pip\n')
     start = f"cd {foreign_folder}; source {REPOSITORY}/scripts/setup.sh; find_uv"
@@ -300,7 +300,7 @@ def test_the_lock_has_what_the_extras_name_in_their_ranges_with_hashes(extras):
 
 
 def test_the_lock_is_complete_for_this_environment():
-    """Whatever an installed package requires is in the list that is installed, but for what pyproject.toml excepts."""
+    """The list has every requirement of an installed package, except exceptions of pyproject.toml."""
     chosen = locked(TESTS.split())
     excepted = {table["name"] for table in PROJECT["tool"]["uv"]["dependency-metadata"]}
     for name in chosen - excepted:
@@ -330,7 +330,7 @@ def test_the_bill_of_software_has_the_packages_of_the_lock_and_their_licences(tm
 
 
 def test_versions_that_are_held_are_those_of_the_lock():
-    """The table that sbom.sh prints."""
+    """sbom.sh prints this table."""
     text = (REPOSITORY / "scripts/sbom.sh").read_text()
     rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines() if line.startswith("| ")][1:]
     versions = {(table["name"], table.get("version")) for table in TABLES}

@@ -86,7 +86,7 @@ onnxruntime.InferenceSession(model.SerializeToString())
 
 @pytest.mark.parametrize("whose", ["ours", "another program"])
 def test_onnx_runtime_gets_no_number_of_this_machine_and_keeps_no_events(tmp_path, whose):
-    """It sends from C++, which is not listened to; what it would send it keeps in the cache folder of the user."""
+    """ONNX Runtime sends from C++, which is not listened to; it keeps unsent events in the user's cache folder."""
     pytest.importorskip("onnxruntime")
     run_listened(tmp_path, ["-c", ONNX, whose], HOME=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / "cache"))
     kept = [path.name for path in tmp_path.rglob("deviceid")]
@@ -131,7 +131,7 @@ def test_wandb_is_told_before_it_is_imported(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_every_installed_package_that_speaks_of_reports_is_known():
-    """A new one, or a new version that begins to report, is looked at before it is installed for users."""
+    """A new package or version that reports is inspected before it is installed for users."""
     (packages,) = site.getsitepackages()[:1]
     unknown = set()
     for signs, files in ((_SIGNS, "*.py"), (_NATIVE_SIGNS, "*.so*")):

@@ -23,7 +23,7 @@ _ASIDES = (
 
 
 def letters(number: int, sentences: int = 24) -> list[str]:
-    """Documents, each of so many sentences; always the same ones."""
+    """Return documents, each of this many sentences; they are always the same."""
     rng = np.random.default_rng(7)
 
     def one(parts: list[str]) -> str:
@@ -38,7 +38,7 @@ def letters(number: int, sentences: int = 24) -> list[str]:
 
 
 def write_letters(folder: Path, number: int) -> Path:
-    """A folder with one file for each document."""
+    """Write a folder with one file for each document."""
     folder.mkdir(parents=True)
     for place, text in enumerate(letters(number)):
         (folder / f"{place}.txt").write_text(text + "\n", encoding="utf-8")

@@ -12,7 +12,7 @@ from bert.exit_codes import BAD_INPUT
 
 @contextmanager
 def refused(rule: str, code: int = BAD_INPUT) -> Iterator[None]:
-    """The command in the block ends with an exit code and prints an error that matches the regular expression."""
+    """Check that the command in the block ends with this exit code and prints an error that matches the expression."""
     printed = io.StringIO()
     with redirect_stderr(printed), pytest.raises(SystemExit) as ended:
         yield

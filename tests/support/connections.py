@@ -26,7 +26,7 @@ _TESTED = re.compile(r"PYTEST_.*|CI|.*_CI|GITHUB_ACTIONS|DO_NOT_TRACK|.*TELEMETR
 
 
 def listening(folder: Path, **variables: str) -> dict[str, str]:
-    """The environment of a command that is listened to, as of a user: nothing in it says that this is a test."""
+    """Return the environment of a command that is listened to, as a user's: nothing in it says that this is a test."""
     hook = folder / "hook"
     hook.mkdir(exist_ok=True)
     (hook / "sitecustomize.py").write_text(LISTENER)
@@ -36,18 +36,18 @@ def listening(folder: Path, **variables: str) -> dict[str, str]:
 
 
 def places(folder: Path) -> set[str]:
-    """Where the command connected to, or tried to."""
+    """Return the places to which the command connected, or tried to."""
     noted = folder / "connections"
     return {json.loads(row) for row in noted.read_text().splitlines()} if noted.exists() else set()
 
 
 def foreign_places(folder: Path) -> list[str]:
-    """Those that are not this machine."""
+    """Return the places that are not this machine."""
     return sorted(place for place in places(folder) if not place.strip("b'\"").startswith(_OWN))
 
 
 def run_listened(folder: Path, words: Sequence[str], **variables: str) -> str:
-    """Run Python with arguments; returns its output."""
+    """Run Python with arguments; return its output."""
     environment = listening(folder, **variables)
     done = subprocess.run(
         [sys.executable, *words], env=environment, cwd=folder, capture_output=True, text=True, timeout=300, check=False

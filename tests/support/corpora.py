@@ -24,7 +24,7 @@ WORDS = tuple(
 
 
 def vocabulary() -> Vocabulary:
-    """Special and [unused] tokens, single characters with and without ##, punctuation, some words; 106 tokens."""
+    """Return 106 tokens: special and [unused], single characters with and without ##, punctuation, some words."""
     characters = [*LETTERS, *(f"##{letter}" for letter in LETTERS)]
     return Vocabulary((*SPECIAL_TOKENS, "[unused0]", "[unused1]", *characters, *".,!?'()-", *WORDS))
 
@@ -45,7 +45,7 @@ def random_table(
     num_masked: int = 2,
     least_first: int = 1,
 ) -> SampleTable:
-    """Samples of random tokens that are neither special nor [unused]; no two are equal (the first tokens count).
+    """Return samples of random tokens, neither special nor [unused]; no two are equal (the first tokens count).
 
     Args:
         words: instead of those of this module.
@@ -76,7 +76,7 @@ def random_table(
 
 
 def shard_bytes(columns: pa.Table, kind: str, bin_id: int | None = None) -> pa.Buffer:
-    """The bytes of a shard with these columns."""
+    """Return the bytes of a shard with these columns."""
     sink = pa.BufferOutputStream()
     with ShardWriter(sink, kind, bin_id, "snappy", 256 << 20) as writer:
         writer.write(columns)
@@ -84,12 +84,12 @@ def shard_bytes(columns: pa.Table, kind: str, bin_id: int | None = None) -> pa.B
 
 
 def table_to_parquet(table: SampleTable, strings: TokenStrings, bin_id: int | None = None) -> pa.Buffer:
-    """The bytes of a shard in LDDL's schema."""
+    """Return the bytes of a shard in LDDL's schema."""
     return shard_bytes(parquet_columns(table, strings), "parquet", bin_id)
 
 
 def table_to_arrow(table: SampleTable) -> pa.Buffer:
-    """The bytes of a shard in our own schema."""
+    """Return the bytes of a shard in our own schema."""
     return shard_bytes(arrow_columns(table), "arrow")
 
 
@@ -102,7 +102,7 @@ def write_shards(
     kind: str = "parquet",
     words: Vocabulary | None = None,
 ) -> Path:
-    """shard-N.parquet[_B] for the given tables, with a manifest unless told otherwise."""
+    """Write shard-N.parquet[_B] for the given tables, with a manifest unless told otherwise."""
     folder.mkdir(parents=True, exist_ok=True)
     strings = TokenStrings(vocabulary())
     records: dict[str, ShardRecord] = {}
@@ -121,7 +121,7 @@ def write_shards(
 
 
 def write_source(folder: Path, num_documents: int = 40, seed: int = 0, num_files: int = 2) -> Path:
-    """Documents of 1 to 12 sentences of known words in LDDL's layout; returns the corpus folder."""
+    """Write documents of 1 to 12 sentences of known words in LDDL's layout; return the corpus folder."""
     rng = np.random.default_rng(seed)
     words = [word for word in WORDS if "##" not in word]
     target = folder / "source" / "en"

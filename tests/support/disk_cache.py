@@ -12,7 +12,7 @@ from bert.files import lock
 
 
 def made_once(factory: TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """The folder `name` that `make(folder)` fills; the tests that share it must not change it."""
+    """Return the folder `name` that `make(folder)` fills; the tests that share it must not change it."""
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:  # each worker has a folder of its own in that of the run
         base = base.parent

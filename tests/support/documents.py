@@ -13,13 +13,13 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.S | re.M)
 
 
 def commands(text: str) -> list[str]:
-    """The lines of the bash blocks, without the comments behind them."""
+    """Return the lines of the bash blocks, without their comments."""
     blocks = [block for language, block in FENCE.findall(text) if language == "bash"]
     return [line.split("   #")[0].strip() for block in blocks for line in block.splitlines() if line.strip()]
 
 
 def fresh_clone(folder: Path) -> Path:
-    """A clone of the repository with the changes that are not committed; its .venv is the environment of the tests."""
+    """Clone the repository with its uncommitted changes; the clone's .venv is the environment of the tests."""
     subprocess.run(["git", "clone", "--quiet", str(REPOSITORY), str(folder)], check=True)
     changed = ["git", "diff", "--name-only", "--no-renames", "HEAD"]
     for name in subprocess.run(changed, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout.split():

@@ -28,7 +28,7 @@ def page(
     redirect: bool = False,
     model: str = "wikitext",
 ) -> str:
-    """One page's XML."""
+    """Return one page's XML."""
     target = '<redirect title="Elsewhere" />' if redirect else ""
     return (
         f"  <page>\n    <title>{escape(title or f'Page {number}')}</title>\n    <ns>{namespace}</ns>\n"
@@ -39,7 +39,7 @@ def page(
 
 
 def article(number: int, num_sentences: int = 6) -> str:
-    """Markup of an article whose sentences carry its number."""
+    """Return the markup of an article whose sentences carry its number."""
     sentences = " ".join(
         f"The '''river''' of [[town {number}|town number {number}]] runs to the sea {place}."
         for place in range(num_sentences)
@@ -51,7 +51,7 @@ def article(number: int, num_sentences: int = 6) -> str:
 
 
 def pages(count: int) -> list[str]:
-    """Articles, and among them a redirect, a talk page, a stub and a module."""
+    """Return articles, and among them a redirect, a talk page, a stub and a module."""
     made = []
     for number in range(1, count + 1):
         if number % 10 == 3:
@@ -68,13 +68,13 @@ def pages(count: int) -> list[str]:
 
 
 def streams(parts: list[str], per_stream: int = 4) -> list[bytes]:
-    """The bzip2 streams of a multistream dump: the header, the pages, the end."""
+    """Return the bzip2 streams of a multistream dump: the header, the pages, the end."""
     rows = [parts[start : start + per_stream] for start in range(0, len(parts), per_stream)]
     return [bz2.compress(text.encode()) for text in (header(), *("".join(row) for row in rows), "</mediawiki>\n")]
 
 
 def write_dump(path: Path, parts: list[str], per_stream: int = 4) -> Path:
-    """A multistream dump (*.bz2), or plain XML (*.xml)."""
+    """Write a multistream dump (*.bz2), or plain XML (*.xml)."""
     if path.suffix == ".xml":
         path.write_text(header() + "".join(parts) + "</mediawiki>\n")
     else:

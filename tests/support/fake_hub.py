@@ -24,7 +24,7 @@ VOCABULARY = "".join(f"{token}\n" for token in ["[PAD]", "[UNK]", "[CLS]", "[SEP
 
 
 def set_hub(monkeypatch, *, url: str = "", offline: bool | None = None, cache: Path | None = None) -> None:
-    """Change what huggingface_hub has read from HF_ENDPOINT, HF_HUB_OFFLINE and HF_HUB_CACHE when it was imported."""
+    """Change the values that huggingface_hub read from HF_ENDPOINT, HF_HUB_OFFLINE and HF_HUB_CACHE at its import."""
     for name, value in (("ENDPOINT", url or None), ("HF_HUB_OFFLINE", offline), ("HF_HUB_CACHE", cache)):
         if value is not None:
             monkeypatch.setattr(constants, name, value)
@@ -55,7 +55,7 @@ def hub(
     gated: bool | str = False,
     licence: str = "apache-2.0",
 ) -> dict[str, Served]:
-    """The answers of a hub with one model, by path. Weights are stored as LFS does, the other files in git."""
+    """Return a hub's answers for one model, by path. Weights are stored as LFS does, the other files in git."""
     served: dict[str, Served] = {}
     siblings = []
     for name, data in files.items():
@@ -92,7 +92,7 @@ def put_in_cache(cache: Path, name: str, files: dict[str, bytes]) -> Path:
 
 
 def weights(served: dict[str, Served]) -> Served:
-    """The answers at the signed address of the largest file."""
+    """Return the answers at the signed address of the largest file."""
     return max((one for path, one in served.items() if path.startswith("/cdn/")), key=lambda one: len(one.data))
 
 
@@ -101,7 +101,7 @@ def num_requests(served: dict[str, Served]) -> int:
 
 
 def tiny_model(positions: int = 64) -> dict[str, bytes]:
-    """A BERT of 2 layers as Hugging Face saves it, for the vocabulary of `corpora`."""
+    """Return a BERT of 2 layers as Hugging Face saves it, for the vocabulary of `corpora`."""
     vocabulary = corpora.vocabulary()
     with mock.patch.multiple(foreign, VOCAB=len(vocabulary), POSITIONS=positions):
         tensors = foreign.hugging_face(foreign.parameters())

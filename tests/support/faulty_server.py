@@ -15,7 +15,7 @@ from unittest import mock
 
 @dataclass
 class Served:
-    """A file and the faults that its next answers have.
+    """Holds a file and the faults of its next answers.
 
     Attributes:
         drops: after how many bytes of the body the connection breaks, one number for each of the first answers.
@@ -97,7 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._body(served, body)
 
     def _start(self, served: Served) -> int | None:
-        """First byte asked for; None if all is to be sent."""
+        """Return the first byte that is requested; None if all bytes are to be sent."""
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         return None if not asked or served.ignore_range else int(asked[1])
 
@@ -121,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(files: dict[str, Served]) -> Iterator[str]:
-    """The address of a server of these files, by path, which no proxy is asked for."""
+    """Serve these files, by path; return the address, for which no proxy is asked."""
     handler = type("Handler", (_Handler,), {"files": files})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True

@@ -25,7 +25,7 @@ PRETRAINING = ("pooler", "cls")
 
 
 def shapes(heads: tuple[str, ...] = PRETRAINING, num_labels: int = 3) -> dict[str, tuple[int, ...]]:
-    """Our names -> shapes, [in, out] for matrices, without padding."""
+    """Map our names to shapes, [in, out] for matrices, without padding."""
     found: dict[str, tuple[int, ...]] = {}
 
     def linear(name: str, num_in: int, num_out: int) -> None:
@@ -153,7 +153,7 @@ def write_tensorflow(folder: Path) -> None:
 
 
 def tensorflow_variables() -> dict[str, np.ndarray]:
-    """The parameters, and what training leaves beside them."""
+    """Return the parameters, and the other variables that training leaves beside them."""
     extra = {
         "global_step": np.int64(7),
         "bert/pooler/dense/bias/adam_m": np.zeros(HIDDEN, "float32"),

@@ -35,7 +35,7 @@ _SCRIPTS = re.compile(r"run_\w+\.py|requirements\.py")
 
 
 class Interpreter:
-    """What of an interpreter a command changes, as it is before the first."""
+    """Holds the state of an interpreter that a command changes, as it is before the first command."""
 
     def __init__(self, at_start: dict[str, str], path: list[str]) -> None:
         self.at_start = at_start
@@ -53,7 +53,7 @@ class Interpreter:
         self.kept: list[Any] = []  # modules and loggers of earlier commands
 
     def is_cold(self, words: list[str], environment: dict[str, str]) -> bool:
-        """Whether the command must be started by the interpreter itself."""
+        """Tell whether the interpreter itself must start the command."""
         names = {name for name in environment.keys() | self.environment.keys() if _READ_EARLY.fullmatch(name)}
         for name in names:  # packages set some themselves, which a command that such a command starts has too
             if environment.get(name) not in (self.at_start.get(name), self.environment.get(name)):
@@ -131,7 +131,7 @@ def become(words: list[str], environment: dict[str, str], state: Interpreter) ->
 
 
 def _forget(state: Interpreter) -> None:
-    """Undo what an earlier command of this process, from which it was forked, has changed."""
+    """Undo the changes by an earlier command of this process, from which it was forked."""
     for name in [name for name in sys.modules if name not in state.modules or name == "__main__"]:
         top = name.partition(".")[0]
         if top in ("bert", "data", "program", "tests", "__main__", "__mp_main__") or top.startswith("run_"):
@@ -153,7 +153,7 @@ def _forget(state: Interpreter) -> None:
 
 
 def _run(words: list[str], is_module: bool) -> int:
-    """Run it, and what the interpreter does at its end."""
+    """Run the command, and then an interpreter's work at its end."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -196,7 +196,7 @@ def _run_script(path: str) -> None:
 
 
 def _start_children_warm(state: Interpreter) -> None:
-    """Let `subprocess` fork this process where it would start this Python."""
+    """Make `subprocess` fork this process where it would start this Python."""
     real = subprocess._fork_exec  # type: ignore[attr-defined]
 
     def fork_exec(*given: Any) -> int:

@@ -17,13 +17,13 @@ OPEN_DOCUMENT = "urn:oasis:names:tc:opendocument:xmlns"
 
 
 def note(number: int, sentences: int = 4) -> str:
-    """A text that differs for each number."""
+    """Return a text that differs for each number."""
     chosen = (SENTENCES[(number + place * (1 + number // 5)) % len(SENTENCES)] for place in range(sentences))
     return " ".join([f"Case {number}.", *chosen])
 
 
 def zipped(members: dict[str, str | bytes]) -> bytes:
-    """The bytes of a zip file."""
+    """Return the bytes of a zip file."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
@@ -32,13 +32,13 @@ def zipped(members: dict[str, str | bytes]) -> bytes:
 
 
 def docx(*paragraphs: str, body: str = "") -> bytes:
-    """A Word document; body: more of its XML."""
+    """Return a Word document; body: more of its XML."""
     runs = "".join(f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>" for text in paragraphs)
     return zipped({"word/document.xml": f'<w:document xmlns:w="{WORD}"><w:body>{runs}{body}</w:body></w:document>'})
 
 
 def odt(*paragraphs: str, body: str = "") -> bytes:
-    """An OpenDocument text."""
+    """Return an OpenDocument text."""
     runs = "".join(f"<text:p>{text}</text:p>" for text in paragraphs)
     names = f'xmlns:office="{OPEN_DOCUMENT}:office:1.0" xmlns:text="{OPEN_DOCUMENT}:text:1.0"'
     content = f"<office:document-content {names}><office:body>{runs}{body}</office:body></office:document-content>"
@@ -46,7 +46,7 @@ def odt(*paragraphs: str, body: str = "") -> bytes:
 
 
 def epub(*chapters: str) -> bytes:
-    """An e-book of some chapters, in the order of its spine."""
+    """Return an e-book of some chapters, in the order of its spine."""
     numbers = range(len(chapters), 0, -1)  # the files are named in another order
     items = "".join(f'<item id="c{n}" href="text/c{n}.xhtml" media-type="application/xhtml+xml"/>' for n in numbers)
     spine = "".join(f'<itemref idref="c{n}"/>' for n in numbers)
@@ -63,7 +63,7 @@ def epub(*chapters: str) -> bytes:
 
 
 def xlsx(*rows: tuple[str, ...]) -> bytes:
-    """A workbook of one sheet."""
+    """Return a workbook of one sheet."""
     main, office = "http://schemas.openxmlformats.org/spreadsheetml/2006/main", "http://schemas.openxmlformats.org"
     relations = f"{office}/package/2006/relationships"
     of_book = f"{office}/officeDocument/2006/relationships"
@@ -98,7 +98,7 @@ def rtf(*paragraphs: str) -> bytes:
 
 
 def pdf(*pages: str) -> bytes:
-    """A PDF with a line of text on each page."""
+    """Return a PDF with a line of text on each page."""
     count = len(pages)
     kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(count))
     objects = [
@@ -123,7 +123,7 @@ def pdf(*pages: str) -> bytes:
 
 
 def write_hospital(folder: Path) -> None:
-    """48 files: 38 that can be read, 10 that cannot."""
+    """Write 48 files: 38 that can be read, 10 that cannot."""
     folder.mkdir(parents=True)
     for number in range(25):
         patient = folder / f"notes/patient{number // 5}"

@@ -33,7 +33,7 @@ class StandInRunner:
 def execution_of(
     folder: Path, run: Callable[[Sequence[str]], int] = lambda words: 0, steps: Sequence[Step] = ()
 ) -> Execution:
-    """An execution of a job in a folder, whose record is empty."""
+    """Return an execution of a job in a folder, whose record is empty."""
     runner: Any = StandInRunner(run)
     return Execution(Job("test", folder, tuple(steps)), JobRecord(folder), runner)
 

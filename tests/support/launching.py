@@ -22,7 +22,7 @@ LAUNCHERS = {task: command.LAUNCHER for task, command in COMMANDS.items()}
 
 
 def line_of(*words: str) -> CommandLine:
-    """The command line of scripts/run_pretraining.sh."""
+    """Return the command line of scripts/run_pretraining.sh."""
     return read_command_line(LAUNCHER, words)
 
 
@@ -35,7 +35,7 @@ def launch(
 
 
 def launch_two_hosts(script: Path, *arguments: str, log_dir: Path, timeout: float = 300.0) -> None:
-    """Two launchers that meet on loopback, one rank each, as two hosts would."""
+    """Start two launchers that meet on loopback, one rank each, as two hosts would."""
     master = ("--master", f"127.0.0.1:{free_ports(1)[0]}", "--nnodes", "2")
     logs = [log_dir / f"host{number}" for number in range(2)]
     processes = [
@@ -68,7 +68,7 @@ def wait(processes: list[subprocess.Popen], logs: list[Path], timeout: float) ->
 
 
 def free_ports(count: int) -> list[int]:
-    """Neighbouring ports that no other test of this machine has while this process lives.
+    """Return neighbouring ports that no other test of this machine has while this process lives.
 
     They are below those that the system hands out itself (32768), which another program may get at any time.
     """

@@ -14,7 +14,7 @@ TABLES = tomllib.loads((REPOSITORY / "uv.lock").read_text(encoding="utf-8"))["pa
 
 
 def declared(extras: Iterable[str]) -> dict[str, Requirement]:
-    """The requirements of the extras in pyproject.toml that hold for this Python, by name."""
+    """Return the requirements of the extras in pyproject.toml that hold for this Python, by name."""
     listed = {}
     for extra in extras:
         for line in PROJECT["project"]["optional-dependencies"][extra]:
@@ -27,7 +27,7 @@ def declared(extras: Iterable[str]) -> dict[str, Requirement]:
 
 
 def locked(extras: Iterable[str]) -> set[str]:
-    """Names of the packages that `setup.sh EXTRA ...` installs on this Python."""
+    """Return names of the packages that `setup.sh EXTRA ...` installs on this Python."""
     (own,) = (table for table in TABLES if table["name"] == PROJECT["project"]["name"])
     found: set[str] = set()
     waiting = [(package, set(extras)) for extra in extras for package in own["optional-dependencies"].get(extra, ())]

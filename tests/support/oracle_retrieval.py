@@ -16,13 +16,13 @@ DEPTH, SIZE = 10, 12
 
 
 def text(kind: str, number: int) -> str:
-    """Six words that no other text has all of."""
+    """Return six words; no other text has all six."""
     drawn = random.Random(f"{kind} {number}")
     return " ".join("".join(drawn.choices("abcdefghijklmnop", k=5)) for _ in range(6))
 
 
 def rows() -> list[tuple[str, str]]:
-    """(query, passage): canned answers for many queries, queries with up to four answers, rows that are there twice."""
+    """Return (query, passage): canned answers for many queries, queries with up to four answers, repeated rows."""
     drawn = random.Random(60)
     found = [(text("question", n), text("answer", n)) for n in range(40)]
     found += [(text("question", n), text("canned", n % 3)) for n in range(0, 40, 2)]
@@ -33,7 +33,7 @@ def rows() -> list[tuple[str, str]]:
 
 
 def vectors(texts: list[str]) -> np.ndarray:
-    """float64 [n, 12], of length 1: a query is near its first answer, but not always nearest."""
+    """Return float64 [n, 12], of length 1: a query is near its first answer, but not always nearest."""
     numbers = {text: number for number, text in enumerate(sorted({text for row in rows() for text in row}))}
     table = np.random.RandomState(60).randn(len(numbers), SIZE)
     for query, passage in rows():

@@ -95,7 +95,7 @@ def best_score(answers, predictions, odds, raw, index):
 
 
 def windows(context_tokens, query_tokens, max_seq_length, doc_stride, max_query_length):
-    """[(start, length)] of the windows of a paragraph."""
+    """Return [(start, length)] of the windows of a paragraph."""
     room = max_seq_length - len(query_tokens[:max_query_length]) - 3
     found, start = [], 0
     while True:
@@ -107,7 +107,7 @@ def windows(context_tokens, query_tokens, max_seq_length, doc_stride, max_query_
 
 
 def has_max_context(spans, window, token):
-    """Whether this window, of all windows (start, length) with the token, gives it the most context."""
+    """Tell whether this window, of all windows (start, length) with the token, gives it the most context."""
     scores = {}
     for index, (start, length) in enumerate(spans):
         if start <= token < start + length:
@@ -117,7 +117,7 @@ def has_max_context(spans, window, token):
 
 
 def best_answers(context, token_spans, windows_of, start_logits, end_logits, n_best, max_answer_length):
-    """[(text, score)] of one question by trying every span of every window; logits of paragraph tokens, per window.
+    """Return [(text, score)] of one question: try every span of every window; logits are per window's paragraph tokens.
 
     A span that begins or ends within a word of Latin letters and digits has all of it.
     """

@@ -10,7 +10,7 @@ _PEAK = "\nprint('peak', open('/proc/self/status').read().partition('VmHWM:')[2]
 
 
 def peak_of(code: str, *arguments: object) -> int:
-    """KiB that `code`, which may use `sys.argv[1:]`, needed at most."""
+    """Return the most KiB that `code`, which may use `sys.argv[1:]`, needed."""
     words = [sys.executable, "-c", f"import sys; {code}{_PEAK}", *map(str, arguments)]
     done = subprocess.run(words, cwd=REPOSITORY, check=True, text=True, capture_output=True)
     return int(done.stderr.rpartition("peak ")[2])

@@ -26,7 +26,7 @@ logger = logging.getLogger("bert.tests")
 
 
 def fresh_progress(config: PretrainingConfig, **changes) -> Progress:
-    """Where a run of `config` stands before its first step, with data that says so by a fixed fingerprint."""
+    """Return the progress of a run of `config` before its first step, with a fixed fingerprint of the data."""
     values = {"stage": config.stage(), "step": 0, "epoch": 0, "seed": config.run.seed, "counters": {}}
     values |= {"global_batch_size": config.batch.resolved_global_batch_size(1), "data_fingerprint": "made of steps"}
     values |= {"loss_scale": None, "loss_scale_counters": {}, "settings": json.loads(config.model_dump_json())}
@@ -35,7 +35,7 @@ def fresh_progress(config: PretrainingConfig, **changes) -> Progress:
 
 @dataclass
 class Run:
-    """What is left of a run."""
+    """Holds the results of a run."""
 
     outcome: LegOutcome | None
     parameters: dict
@@ -44,7 +44,7 @@ class Run:
 
 
 def packed(batches, program):
-    """The same batches as the program reads them."""
+    """Return the same batches as the program reads them."""
     packing = program.objective.packing()
     try:
         for batch in batches:

@@ -15,7 +15,7 @@ SECONDS = 600.0  # of a command on a busy machine
 
 
 def environment(folder: Path, **variables: str) -> dict[str, str]:
-    """Variables of a shell whose `python` is that of the clone, or else the one of these tests."""
+    """Return variables of a shell whose `python` is the clone's, or else the interpreter of these tests."""
     programs = [folder / ".venv/bin", Path(sys.executable).parent]
     path = os.pathsep.join([*(str(place) for place in programs if place.is_dir()), os.environ["PATH"]])
     return {**os.environ, "PATH": path, **variables}
@@ -38,7 +38,7 @@ def start(
 
 
 def finished(process: subprocess.Popen[str], text: str | None = None, timeout: float = 1500) -> tuple[int, str]:
-    """(exit code, standard output). After `timeout` seconds all of it is killed."""
+    """Return (exit code, standard output); after `timeout` seconds the command is killed with all its processes."""
     try:
         output, _ = process.communicate(text, timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -61,7 +61,7 @@ def run(line: str, folder: Path, timeout: float = SECONDS, **variables: str) -> 
 
 
 def output_of(line: str, folder: Path, *parts: str, code: int = 0, timeout: float = SECONDS, **variables: str) -> str:
-    """The standard output of a command that ends with the exit code; the `parts` are in it."""
+    """Return the standard output of a command; check its exit code, and that the `parts` are in the output."""
     done = run(line, folder, timeout, **variables)
     shown = done.stdout[-4000:] + done.stderr[-4000:]
     assert done.returncode == code and "Traceback" not in shown, f"{line}\nended with {done.returncode}:\n{shown}"
@@ -72,7 +72,7 @@ def output_of(line: str, folder: Path, *parts: str, code: int = 0, timeout: floa
 
 @contextmanager
 def started(line: str, folder: Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
-    """A command that runs in the block; nothing of it outlives the block."""
+    """Run a command in the block; nothing of it outlives the block."""
     process = start(f"exec {line}", folder, **variables)
     end = Timer(SECONDS, kill_all, [process])
     end.start()
@@ -85,7 +85,7 @@ def started(line: str, folder: Path, **variables: str) -> Iterator[subprocess.Po
 
 
 def processes_in(folder: Path) -> str:
-    """What runs in a folder, a line for each process: which of them waits where, after a command that did not end."""
+    """Return a line for each process in a folder, which tells where it waits, after a command that did not end."""
     lines = []
     for process in psutil.process_iter():
         try:
@@ -109,7 +109,7 @@ def kill_all(process: subprocess.Popen[str]) -> None:
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> str:
-    """What the process prints up to the line that has the text."""
+    """Return the output of the process up to the line that has the text."""
     seen = ""
     for line in process.stdout or ():
         seen += line
@@ -119,7 +119,7 @@ def read_until(process: subprocess.Popen[str], text: str) -> str:
 
 
 def interrupted(line: str, folder: Path, text: str, **variables: str) -> tuple[str, str]:
-    """Type Ctrl-C once the line with the text is printed; returns the output up to there and the rest of it.
+    """Type Ctrl-C once the line with the text is printed; return the output up to there, and the rest.
 
     The command must end with the exit code that says: the same command resumes.
     """

@@ -11,7 +11,7 @@ ALPHABET = (
 
 
 def file_of(path: Path, *paragraphs: dict, **members) -> Path:
-    """A file with one article of these paragraphs."""
+    """Write a file with one article of these paragraphs."""
     data = [{"title": "t", "paragraphs": list(paragraphs)}]
     path.write_text(json.dumps({"version": "test", "data": data, **members}))
     return path
@@ -31,7 +31,7 @@ def random_text(rng: random.Random, most: int = 9) -> str:
 
 
 def generated(rng: random.Random, num_paragraphs: int, version_2: bool) -> dict:
-    """The content of a valid file with words of several scripts."""
+    """Return the content of a valid file with words of several scripts."""
     paragraphs, number = [], 0
     for _ in range(num_paragraphs):
         words = [rng.choice(ALPHABET) for _ in range(rng.randint(1, 60))]

@@ -22,7 +22,7 @@ def suggestions(output: str) -> list[str]:
 
 
 def try_all(outputs: Iterable[str], folder: Path, known: Iterable[str] = ()) -> list[str]:
-    """Run every suggestion of the outputs, and those of their own outputs; returns what was run.
+    """Run every suggestion of the outputs, and the suggestions of their own outputs; return the commands that ran.
 
     Args:
         folder: the current folder of the commands that made the outputs.
@@ -39,7 +39,7 @@ def try_all(outputs: Iterable[str], folder: Path, known: Iterable[str] = ()) -> 
 
 
 def try_one(line: str, folder: Path) -> str:
-    """The output of a suggested command; a longer training is planned or short, VisualDL ends when it answers."""
+    """Return the output of a suggested command; long trainings are planned or short, VisualDL ends when it answers."""
     if "visualdl" in line.split()[0]:
         _try_visualdl(line, folder)
         return ""
@@ -65,7 +65,7 @@ def _try_visualdl(line: str, folder: Path) -> None:
 
 
 def answer_of(url: str, process: subprocess.Popen[str], part: str = "") -> str:
-    """What a server that starts answers once the `part` is in it; AssertionError after a minute, or when it ends."""
+    """Return a new server's answer once the `part` is in it; AssertionError after a minute, or when it ends."""
     request = urllib.request.Request(url, headers={"Accept-Language": "en"})
     deadline, shown = time.monotonic() + 60, ""
     while time.monotonic() < deadline:

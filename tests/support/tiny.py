@@ -44,21 +44,21 @@ build = lru_cache(maxsize=12)(build_training_program)
 
 
 def join(group: Group) -> None:
-    """Fleet's environment of this process, once."""
+    """Join Fleet's environment of this process, once."""
     if not _initialized:
         initialize(group)
         _initialized.append(group)
 
 
 def task_of(config, **attributes) -> Task:
-    """A task without data, for trainers that get their batches from the test."""
+    """Return a task without data, for trainers that get their batches from the test."""
     task = Task()
     vars(task).update(config=config, **attributes)
     return task
 
 
 def random_batch(seed: int, size: int = 13, length: int = 7, masked: tuple[int, ...] = (3, 1, 0, 2, 4)) -> dict:
-    """Sequences of 3 to `length` tokens; sequence i has `masked[i % len(masked)]` masked tokens. Labels follow inputs.
+    """Return sequences of 3 to `length` tokens; sequence i has `masked[i % len(masked)]` masks. Labels follow inputs.
 
     The label of a masked token is a function of its neighbour and next_sentence_labels one of the first token, so
     there is something to learn.
@@ -86,7 +86,7 @@ def random_batch(seed: int, size: int = 13, length: int = 7, masked: tuple[int, 
 
 
 def feeds(batch: dict, num_micro_batches: int = 1, *, num_padding: int = 2) -> list[dict]:
-    """Equal micro-batches of the batch, as a loader feeds them; `num_padding` masked entries weigh nothing."""
+    """Return equal micro-batches of the batch, as a loader feeds them; `num_padding` masked entries weigh nothing."""
     size, length = batch["input_ids"].shape
     per_micro_batch = size // num_micro_batches
     assert per_micro_batch * num_micro_batches == size
@@ -108,14 +108,14 @@ def feeds(batch: dict, num_micro_batches: int = 1, *, num_padding: int = 2) -> l
 
 
 def overflowing(feed: dict) -> dict:
-    """The same micro-batch with an infinite loss, hence gradients that are not finite."""
+    """Return the same micro-batch with an infinite loss, hence gradients that are not finite."""
     weights = feed["masked_lm_weights"].copy()
     weights[0] = np.inf
     return {**feed, "masked_lm_weights": weights}
 
 
 class Session:
-    """A training program of the tiny model, initialised in a scope of its own."""
+    """Holds a training program of the tiny model, initialised in a scope of its own."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Session:
         return Device(self.executor, self.scope, self.place, self.group, Collective(self.group, self.executor), 1.0)
 
     def update(self, micro_batches: list[dict]) -> dict[str, float]:
-        """All micro-batches of one update -> sums over them, by the names of its objective."""
+        """Run all micro-batches of one update; return sums over them, by the names of its objective."""
         assert len(micro_batches) == self.program.gradient_accumulation_steps
         self.write(TRAINING_METRICS, np.zeros(len(self.program.objective.metric_names)))
         for micro_step, feed in enumerate(micro_batches):
@@ -173,13 +173,13 @@ class Session:
         return {key: self.read(name) for key, name in self.program.optimizer_state.items()}
 
     def persistables(self) -> dict[str, np.ndarray]:
-        """Everything that outlives a micro-step, whoever made it."""
+        """Return all variables that outlive a micro-step, whoever made them."""
         names = {v.name for v in self.program.main.list_vars() if v.persistable}
         return {name: self.read(name) for name in sorted(names) if name not in ("feed", "fetch")}
 
 
 def relative_difference(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> float:
-    """max abs difference / max abs value, of the tensor where it is largest.
+    """Return max abs difference / max abs value, of the tensor where it is largest.
 
     Not of key biases: softmax cancels what they add, so their gradients are rounding noise, which LAMB and Adam blow up
     to steps of any direction. They stay small, and have no effect.
@@ -201,7 +201,7 @@ def assert_identical(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) 
 
 
 def write_weights(folder, parameters: dict[str, np.ndarray], model: BertConfig, vocabulary):
-    """A checkpoint of weights alone, as published ones are."""
+    """Write a checkpoint of weights alone, like the published ones."""
 
     def write_files(directory) -> None:
         save_file(parameters, directory / "bert_paddle.safetensors")
@@ -217,7 +217,7 @@ def micro_batch(feed: dict) -> MicroBatch:
 
 
 def updates(start_step: int, micro_steps: int = 1, size: int = 12, change=lambda step, feeds: feeds):
-    """Batches from `start_step` on, each a function of its step; `change(step, feeds)` may damage them."""
+    """Yield batches from `start_step` on, each a function of its step; `change(step, feeds)` may damage them."""
     step = start_step
     while True:
         yield GlobalBatch(step, 0, map(micro_batch, change(step, feeds(random_batch(step, size), micro_steps))))
@@ -225,7 +225,7 @@ def updates(start_step: int, micro_steps: int = 1, size: int = 12, change=lambda
 
 
 def pretraining_config(directory, **changes) -> PretrainingConfig:
-    """Settings of a run of the tiny model under `directory`; `changes` are flat names, `model` a BertConfig."""
+    """Return settings of a tiny run under `directory`; `changes` are flat names, `model` a BertConfig."""
     from bert.config.training_settings import derive
 
     vocabulary = directory / "vocab.txt"
@@ -243,7 +243,7 @@ def pretraining_config(directory, **changes) -> PretrainingConfig:
 
 
 def build_as_on_a_gpu(monkeypatch) -> None:
-    """Let programs have a GPU's casts: a build of Paddle without half-precision kernels inserts none."""
+    """Give programs a GPU's casts: a build of Paddle without half-precision kernels inserts none."""
     amp_lists = program._amp_lists
 
     def of_all_operators(precision):

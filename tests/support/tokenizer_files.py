@@ -57,7 +57,7 @@ def content(kind: str, size: int = 400) -> bytes:
 
 
 def write(folder: Path, kind: str, size: int = 400) -> Path:
-    """The file FOLDER/tokenizer.json."""
+    """Write the file FOLDER/tokenizer.json."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_bytes(content(kind, size))
     return folder / "tokenizer.json"

@@ -82,7 +82,7 @@ posix._exit(code)
 
 
 class WarmPython:
-    """The server as its user sees it: a process that `close` ends, with all commands that are left."""
+    """Starts the server as a process; `close` ends it with all commands that are left."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._address = folder, str(folder / "socket")
@@ -93,7 +93,7 @@ class WarmPython:
         assert self._process.stdout and self._process.stdout.readline() == b"ready\n"
 
     def use_in(self, clone: Path) -> None:
-        """Let `.venv/bin/python` of the clone be the client, and everything else that of this environment."""
+        """Make the client the `.venv/bin/python` of the clone, and link everything else to this environment's files."""
         real, own = Path(sys.prefix), clone / ".venv"
         own.unlink(missing_ok=True)
         (own / "bin").mkdir(parents=True)
@@ -201,7 +201,7 @@ def _received(client: socket.socket) -> bytes:
 
 
 def _signal(pid: int, number: int) -> None:
-    """Ctrl-C is for all of the group, as in a terminal."""
+    """Send Ctrl-C to the whole group, as a terminal does."""
     try:
         if number == signal.SIGINT:
             os.killpg(pid, number)

@@ -27,7 +27,7 @@ class Repository:
 
 @dataclass
 class Hub:
-    """What it holds; `faults` are (pattern of "METHOD path", status) of the next answers, each used once."""
+    """Holds repositories; `faults` are (pattern of "METHOD path", status) of the next answers, each used once."""
 
     repositories: dict[str, Repository] = field(default_factory=dict)
     large: dict[str, bytes] = field(default_factory=dict)  # sha256 -> content, also of commits that were not made

@@ -182,7 +182,7 @@ def test_a_text_in_two_pieces_is_cut_before_the_last_letter():
 
 
 def test_every_composition_begins_a_piece():
-    """A character that NFC joins to one before it never begins a piece: all pairs of Unicode's table."""
+    """A character that NFC joins to the one before it never begins a piece: all pairs of Unicode's table."""
     joined = set()
     for code in range(0x110000):
         parts = unicodedata.decomposition(chr(code)).split()

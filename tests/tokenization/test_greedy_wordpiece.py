@@ -24,7 +24,7 @@ _OTHERS = st.text(st.sampled_from("aBe\u00e9\u00c9,#\u4e2d\u2014 \t\n\u200b"), m
 
 
 def words_of(text: str, lowercase: bool) -> list[tuple[str, int]]:
-    """(word, place of its first character): white space ends a word; a mark or Chinese character is one by itself."""
+    """Return (word, place): white space ends a word; a mark or Chinese character is a word by itself."""
     words: list[tuple[str, int]] = []
     inside = False
     for place, letter in enumerate(text):
@@ -44,7 +44,7 @@ def words_of(text: str, lowercase: bool) -> list[tuple[str, int]]:
 
 
 def longest_matches(word: str, ids: dict[str, int]) -> list[tuple[int, int, int]]:
-    """(id, first character, one past the last) of the tokens of a word; [UNK] if a part of it is no token."""
+    """Return (id, first character, one past the last) of a word's tokens; [UNK] if a part of it is no token."""
     tokens, start = [], 0
     while start < len(word) <= 100:
         ends = [end for end in range(start + 1, len(word) + 1) if "##" * (start > 0) + word[start:end] in ids]
@@ -64,7 +64,7 @@ def expected_tokens(text: str, ids: dict[str, int], lowercase: bool) -> list[tup
 
 
 def tokens_of(tokenizer: WordPieceTokenizer, texts: list[str]) -> list[list[tuple[int, int, int]]]:
-    """(id, first character, one past the last) of each text's tokens; the ids of all ways to encode are equal."""
+    """Return (id, first character, one past the last) of each text's tokens; all ways to encode give equal ids."""
     found = tokenizer.encode_with_offsets(texts)
     rows = [*zip(found.ids.tolist(), found.starts.tolist(), found.ends.tolist(), strict=True)]
     for ids, offsets in (tokenizer.encode_texts(texts), tokenizer.encode_bytes(*utf8(texts))):
@@ -93,7 +93,7 @@ def test_no_text_gives_no_token():
 
 
 def test_all_of_several_blocks_of_words_outside_of_ascii_get_tokens():
-    """As many words as two blocks of the usual size, and one more."""
+    """The text has as many words as two blocks of the usual size, and one more."""
     vocabulary = Vocabulary((*SPECIAL_TOKENS, *"abcdefghij", *(f"##{letter}" for letter in "abcdefghij\u00e9")))
     words = ["".join("abcdefghij"[int(digit)] for digit in f"{number:04}") + "\u00e9" for number in range(1025)]
     ids, offsets = WordPieceTokenizer(vocabulary, CASED).encode_texts(words)

@@ -95,7 +95,7 @@ def test_characters_of_tokens_are_those_of_the_text_without_spaces(file):
 
 
 def test_tokens_survive_the_text_columns_of_shards(file):
-    """Every token there and back, also those of white space alone."""
+    """Every token survives, also a token of white space alone."""
     tokens = read_vocabulary(file)
     strings, ids = TokenStrings(tokens), np.arange(len(tokens))
     joined = strings.join(ids, np.array([0, 7]), np.array([7, len(ids)]))

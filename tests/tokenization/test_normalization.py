@@ -118,7 +118,7 @@ def test_what_is_written_beside_a_model_is_read_alike_by_the_library_and_here(tm
     ],
 )
 def test_over_one_word_in_a_thousand_tells_case_and_accents(others, case):
-    """Fewer may be foreign or damaged; an ASCII capital never is."""
+    """Fewer words may be foreign or damaged; an ASCII capital never is."""
     assert inferred_normalization(["river"] * (2000 - len(others)) + others) == case
 
 

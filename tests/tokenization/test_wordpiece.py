@@ -57,7 +57,7 @@ def test_the_tokens_and_their_characters_are_those_of_the_library(case):
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_mark_separates_words_as_the_librarys(case):
-    """All of ASCII, and both sides of the edges of what is a word by itself, between two letters."""
+    """The marks, between two letters: all of ASCII, and both sides of the edges of ranges of single-character words."""
     edges = (0x2010, 0x2027, 0x2030, 0x203E, 0x3001, 0x3400, 0x4DBF, 0x4E00, 0x9FFF, 0xF900, 0xFF01, 0xFF0C, 0xFF1F)
     codes = [*range(0x500), *(edge + near for edge in edges for near in range(-3, 4))]
     words = Vocabulary((*SPECIAL_TOKENS, "a", "b", "##b", "##a", "~", "\u3400", "##\u3400", "\uff01"))

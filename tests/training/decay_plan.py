@@ -17,7 +17,7 @@ PEAK, END = 0.01, 0.002
 
 
 class Plan:
-    """A decay of a run of at most `max_steps` updates, each of which takes a second, 1,000 s after the clock's zero."""
+    """Holds a decay of a run of at most `max_steps` updates, each of a second, 1,000 s after the clock's zero."""
 
     def __init__(self, folder, step=0, state=None, max_steps=1000, **changes):
         values = {"lr_schedule": "wsd", "lr_decay_share": 0.2, "learning_rate": PEAK, "end_learning_rate": END}
@@ -45,7 +45,7 @@ class Plan:
         return read_variable(self.device.scope, LEARNING_RATE_TABLE)
 
     def after_interval(self, step: int) -> None:
-        """The end of a log interval, as the trainer has it."""
+        """Do the trainer's work at the end of a log interval."""
         self.decay.take_finish_file(self.stop, self.run_seconds)
         self.decay.after_interval(step, 0)
 

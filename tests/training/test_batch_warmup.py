@@ -33,7 +33,7 @@ def test_sequences_and_updates_are_counted_as_they_come(schedule):
 
 
 def test_modernberts_published_warmup():
-    """50 billion tokens of sequences of 1,024, from 768 to 4,608, as many updates at each size."""
+    """The warm-up reads 50 billion tokens of sequences of 1,024, from 768 to 4,608, with equal updates at each size."""
     sizes = {"batch_size": 96, "global_batch_size": 4608, "batch_size_warmup_min_size": 768}
     schedule = PretrainingBatchSettings(**sizes, batch_size_warmup_sequences=48_828_125).schedule(8)
     assert schedule == BatchSchedule(4608, 768, 4239) and schedule.warmup_steps() == 5 * 4239

@@ -94,7 +94,7 @@ def test_given_weights_are_evaluated_before_the_first_update(tmp_path):
 
 @pytest.fixture
 def written(monkeypatch):
-    """How often the tensors of each step were written."""
+    """Return how often the tensors of each step were written."""
     steps, save = Counter(), state.save
 
     def counted(parent, prefix, parameters, optimizer, progress, *rest):
@@ -134,7 +134,7 @@ def test_an_evaluation_that_fails_at_the_end_does_not_save_again_and_is_made_up_
 
 
 def test_the_checkpoint_of_another_run_is_not_taken_for_the_own_of_that_step(tmp_path):
-    """Continued from another folder, a run saves even a step that its own folder has."""
+    """A run that continues from another folder saves even a step that its own folder has."""
     other, own = settings(tmp_path, seed=2, output_dir=tmp_path / "other"), settings(tmp_path)
     runs.run(other, 2, early_stopping=0)
     runs.run(own, 2, early_stopping=0)

@@ -56,7 +56,7 @@ def resuming(config, step="auto", **changes):
 
 
 def rates(config) -> dict[int, float]:
-    """The rate of each logged update; of one that was made twice the later."""
+    """Return the rate of each logged update; of an update that was made twice, the later rate."""
     rows = map(json.loads, (config.stage_dir() / "metrics.jsonl").read_text().splitlines())
     return {row["step"]: row["learning_rate"] for row in rows if "learning_rate" in row}
 
@@ -155,7 +155,7 @@ def test_a_longer_run_needs_the_checkpoint_before_the_decay(tmp_path):
 
 
 def test_the_warm_up_ends_before_the_decay_where_fewer_updates_fit_than_were_expected(tmp_path):
-    """Ten times slower than expected: 60 updates fit, of which the warm-up would have been 100."""
+    """Updates are ten times slower than expected: 60 fit, and the warm-up would have been 100."""
     config, clock = settings(tmp_path, finish_in=62, log_freq=2, warmup_proportion=0.1), Clock()
     resumed = resuming(config, finish_in=None)
     train(config, clock, last_step=20)
@@ -170,7 +170,7 @@ def test_the_warm_up_ends_before_the_decay_where_fewer_updates_fit_than_were_exp
 
 @pytest.mark.parametrize(("expected", "fitting", "warmup"), [(240, 0.5, 12), (90, 1.3, 12), (130, 1.0, 13)])
 def test_the_schedule_follows_the_updates_that_fit_where_they_differ_by_a_fifth(tmp_path, expected, fitting, warmup):
-    """120 of a second fit, whatever was expected; the measured speed counts from a twentieth of the time on."""
+    """120 updates of a second fit, whatever was expected; the measured speed counts from a twentieth of the time on."""
     config, clock = settings(tmp_path, finish_in=124, expected_steps=expected, warmup_proportion=0.1), Clock()
     run = train(config, clock, last_step=20)
     state = json.loads((config.checkpoint_dir() / "20/bert_paddle_progress.json").read_text())["carried"]
@@ -186,7 +186,7 @@ def test_the_schedule_follows_the_updates_that_fit_where_they_differ_by_a_fifth(
 
 @pytest.mark.parametrize(("text", "last"), [("", 15), ("9s", 18), ("1h", 1000)])
 def test_a_file_begins_the_decay(tmp_path, text, last):
-    """Empty: in a fifth of the 10 s until then, or the least number of updates."""
+    """An empty file asks for a decay in a fifth of the 10 s until then, or in the least number of updates."""
     config, clock = settings(tmp_path, log_freq=1), Clock()
     config.run.output_dir.mkdir()
     clock.stop.watch(config.run.output_dir)

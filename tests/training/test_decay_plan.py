@@ -47,7 +47,7 @@ def test_a_decay_has_five_updates_in_any_case(tmp_path):
 
 @pytest.mark.parametrize(("speed", "updates"), [(1.02, 30), (0.5, 47), (2.0, 19)])
 def test_evaluations_and_saves_before_the_last_update_take_of_the_time(tmp_path, speed, updates):
-    """Of 42.5 s: evaluations of 4 s after updates 20, 30 ..., and a save of 3 s after update 50."""
+    """Of 42.5 s, evaluations take 4 s after updates 20, 30 ..., and a save takes 3 s after update 50."""
     plan = Plan(tmp_path, finish_in=100, eval_freq=10, num_steps_per_checkpoint=50)
     plan.speed = speed
     plan.time_limit.evaluated(4.0)
@@ -62,7 +62,7 @@ def test_evaluations_and_saves_before_the_last_update_take_of_the_time(tmp_path,
 
 
 def test_the_decay_begins_when_its_share_of_the_time_is_left(tmp_path):
-    """A fifth of the 100 s, or of the whole run after an earlier start; the speed is of a recent quarter."""
+    """The share is a fifth of the 100 s, or of the whole run after an earlier start; speed is of a recent quarter."""
     plan = Plan(tmp_path, finish_in=100)
     plan.now += 30
     plan.after_interval(30)
@@ -101,7 +101,7 @@ def test_without_a_limit_of_time_the_settings_decide(tmp_path):
 
 
 def test_the_rates_fall_from_that_of_the_next_update_to_the_end(tmp_path):
-    """To the end's rate, which the update after the last would have; skipped updates are counted apart."""
+    """The update after the last would have the end's rate; skipped updates are counted apart."""
     plan = Plan(tmp_path, max_steps=50)
     plan.applied(37)
     plan.decay.begin(40, 0)
@@ -170,7 +170,7 @@ def test_a_run_that_was_shortened_in_its_decay_ends_with_it(tmp_path):
     ],
 )
 def test_the_schedule_counts_from_the_updates_that_fit(tmp_path, seconds, expected, fitting):
-    """98 or 99 of a second fit into 100 s, without the half second of the end."""
+    """98 or 99 updates of a second fit into 100 s, without the half second of the end."""
     plan = Plan(tmp_path, finish_in=100, expected_steps=expected)
     plan.now += seconds
     plan.applied(int(seconds) - 1)
@@ -185,7 +185,7 @@ def test_the_schedule_counts_from_the_updates_that_fit(tmp_path, seconds, expect
 
 
 def test_the_warm_up_is_a_share_of_the_updates_that_fit_until_it_is_over(tmp_path):
-    """A tenth of them, but at most half of the updates that are left before the decay."""
+    """The share is a tenth, but at most half of the updates that are left before the decay."""
     found = []
     for step, seconds, expected in ((8, 8.0, 400), (30, 30.0, 200), (5, 50.0, 400)):
         plan = Plan(tmp_path, finish_in=100, expected_steps=expected, warmup_proportion=0.1)
@@ -202,7 +202,7 @@ def test_the_warm_up_is_a_share_of_the_updates_that_fit_until_it_is_over(tmp_pat
 
 @pytest.mark.parametrize(("text", "seconds"), [("", 12.0), ("90s", 90.0), ("2m", 120.0), ("soon", None)])
 def test_a_file_gives_the_time_that_is_left(tmp_path, text, seconds):
-    """Empty: the decay's share of the time until now."""
+    """An empty file gives the decay's share of the time until now."""
     plan = Plan(tmp_path)
     plan.run_seconds = 60.0
     plan.stop.watch(tmp_path)

@@ -15,7 +15,7 @@ from bert.training.loss_guards import Interval, TrainingDiverged
 
 
 class Ranks(Collective):
-    """Of which the first has other values of some parameters, by their numbers."""
+    """Stands in for ranks of which the first has other values of some parameters, by their numbers."""
 
     def __init__(self, group: Group, others: tuple[int, ...] = ()):
         super().__init__(group, None)

@@ -25,13 +25,13 @@ def opened(group: Group) -> tuple[tiny.Session, Feeding]:
 
 
 def run(session: tiny.Session, fed: Feeding, feed) -> None:
-    """A micro-step, as the trainer runs it."""
+    """Run a micro-step as the trainer does."""
     device = session.device()
     device.executor.run(session.program.main, feed=fed.arrays(feed), scope=device.scope)
 
 
 def on_host(array):
-    """In the place of page-locked memory."""
+    """Stand in for page-locked memory."""
     tensor = core.LoDTensor()
     tensor.set(array, place_of("cpu"))
     return tensor
@@ -78,7 +78,7 @@ def test_without_page_locked_memory_training_goes_on_and_says_so_once(monkeypatc
 
 
 class Doubled(Collective):
-    """Of two ranks whose vectors are at other places: the sum has this rank's, and ones at the place 4."""
+    """Stands in for two ranks with vectors at other places: the sum has this rank's, and ones at the place 4."""
 
     def sum(self, values):
         table = values.reshape(-1, 2).copy()
@@ -87,7 +87,7 @@ class Doubled(Collective):
 
 
 def vectors_program(with_vectors: bool = True):
-    """A program that makes vectors [n, 2] of twice its feed `x`, and then reads those of the batch."""
+    """Return a program that makes vectors [n, 2] of twice its feed `x`, and then reads the batch's vectors."""
     main = static.Program()
     with static.program_guard(main, static.Program()), unique_name.guard():
         doubled = static.data("x", [-1, 2], "float32") * 2
@@ -99,7 +99,7 @@ def vectors_program(with_vectors: bool = True):
 
 @pytest.mark.parametrize(("number", "world_size"), [(2, 1), (1, 1), (1, 2)])
 def test_the_vectors_of_a_batch_are_computed_before_its_micro_steps(number, world_size):
-    """At the places of their texts, with the dropout of their micro-step; a micro-batch that is alone needs none."""
+    """The vectors are at their texts' places, with the dropout of their micro-step; a lone micro-batch needs none."""
     group, executor = Group(0, world_size, "cpu"), static.Executor(place_of("cpu"))
     collective = Collective(group, executor) if world_size == 1 else Doubled(group, executor)
     device = Device(executor, static.Scope(), place_of("cpu"), group, collective, 1.0)

@@ -22,7 +22,7 @@ ALL_ON = {"fuse_linear": "on", "fuse_dropout_add": "on", "fuse_attention": "on"}
 
 @pytest.fixture
 def chosen(tmp_path, monkeypatch):
-    """Settings -> the kernels, on ranks whose cards lack some: {kernel: reason} for each."""
+    """Return the kernels for the settings, on ranks whose cards lack some: {kernel: reason} for each."""
 
     def choose(*cards, **settings):
         cards = cards or ({},)
@@ -70,7 +70,7 @@ def test_a_cpu_uses_none(tmp_path):
 
 
 def test_the_features_of_a_rank_are_those_of_its_card_and_its_paddle(tmp_path, monkeypatch):
-    """A V100, then an A100 whose Paddle has FlashAttention alone, and not of packed tokens."""
+    """The cards are a V100, then an A100 whose Paddle has FlashAttention, but not for packed tokens."""
     monkeypatch.setattr(devices.core, "get_all_op_names", lambda: ["flash_attn"])
     config = tiny.pretraining_config(tmp_path, amp=True, fuse_linear="on")
     for capability, attention in (((7, 0), False), ((8, 0), True)):

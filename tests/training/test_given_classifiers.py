@@ -14,7 +14,7 @@ NUMBER = Usage("STS-B", regression=True)
 
 
 def weights(folder, usage: Usage, labels: tuple[str, ...], outputs: int) -> PretrainedWeights:
-    """An encoder's tensor, and a classifier with its number of outputs."""
+    """Return an encoder's tensor, and a classifier with its number of outputs."""
     for name, text in usage_texts(usage, None, labels).items():
         (folder / name).write_text(text)
     tensors = {"classifier.weight": np.ones((8, outputs)), "classifier.bias": np.ones(outputs), "encoder": np.ones(1)}

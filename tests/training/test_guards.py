@@ -41,7 +41,7 @@ def written_and_read(state: LoopState) -> LoopState:
 
 
 def divergence(config, losses, chance=CHANCE, max_steps=10_000, state=None) -> tuple[int, int | None]:
-    """How often the guard warns of these losses, and after which of them it ends the run."""
+    """Return how often the guard warns of these losses, and after which of them it ends the run."""
     guard = DivergenceGuard(state or LoopState(), chance, config.optimizer, max_steps)
     with messages() as said:
         for number, loss in enumerate(losses):
@@ -95,7 +95,7 @@ class Settings:
 
 
 def above(losses, chance=10.0) -> int:
-    """Intervals in a row above the limit, after these losses."""
+    """Return the intervals in a row above the limit, after these losses."""
     state = LoopState()
     guard = DivergenceGuard(state, chance, Settings, 10_000)
     for number, loss in enumerate(losses):
@@ -104,7 +104,7 @@ def above(losses, chance=10.0) -> int:
 
 
 def test_the_limit_is_the_smaller_of_chance_and_the_first_loss_with_a_margin():
-    """1.1 times a uniform guess or 1.5 times the first interval, and half a nat more."""
+    """The limit is 1.1 times a uniform guess or 1.5 times the first interval, and half a nat more."""
     assert [above([9.0, loss]) for loss in (11.49, 11.51)] == [0, 1], "of a uniform guess of 10"
     assert [above([4.0, loss]) for loss in (6.49, 6.51)] == [0, 1], "of given weights"
     assert above([4.0, 7.0, 7.0, NAN, 7.0]) == 3 and above([4.0, 7.0, 7.0, 6.0, 7.0]) == 1
@@ -162,7 +162,7 @@ def spike_guard(folder, factor=3.0, state=None, start=0) -> SpikeGuard:
 
 
 def feed(guard: SpikeGuard, losses):
-    """One observation for each interval of 10 updates -> the spikes, else None."""
+    """Return the spike, or None, of each loss; each loss is observed for an interval of 10 updates."""
     spikes = []
     for number, loss in enumerate(losses):
         spikes.append(guard.detect(interval(loss, 10 * (number + 1))))
@@ -222,7 +222,7 @@ def test_a_spike_is_not_part_of_the_usual_loss(tmp_path):
 
 
 class RollBack:
-    """A guard that rolls back to the step 40, where batches of 12 to 13 were skipped already."""
+    """Stands in for a guard that rolls back to step 40, where batches of 12 to 13 were skipped already."""
 
     def __init__(self, folder, skipped=(), restores=True):
         self.state, self.asked, self.events = LoopState(), list[int](), []
@@ -272,7 +272,7 @@ def test_a_leg_is_rolled_back_five_times_and_then_ends(tmp_path):
 
 
 def follow(losses, state=None, **settings):
-    """(guard, which losses are the best, which are followed by a message of overfitting, by one of early stopping)."""
+    """Return the guard and, for each loss, whether it is the best, logs overfitting, and logs early stopping."""
     guard, best, overfits, stops = (
         EvaluationGuard(state or LoopState(), BestMetric("eval_loss", **settings)),
         [],

@@ -58,7 +58,7 @@ def test_the_file_is_looked_for_at_most_once_a_second(tmp_path):
 
 @pytest.mark.parametrize("name", [STOP_FILE, FINISH_FILE])
 def test_a_file_of_an_earlier_run_is_removed_and_asks_for_nothing(tmp_path, monkeypatch, name):
-    """Older than the command, which the launcher started before this process."""
+    """The file is older than the command, which the launcher started before this process."""
     now = time.time()
     monkeypatch.setenv(COMMAND_STARTED, str(now - 100))
     for age, remains in ((101, False), (99, True)):
@@ -87,7 +87,7 @@ def test_what_the_file_finish_says_is_taken_once_and_by_the_rank_that_watches(tm
 
 @pytest.fixture
 def handlers():
-    """The signals' handlers are those of before afterwards."""
+    """Restore the signal handlers after the test."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     yield
     for number, handler in before.items():
@@ -132,7 +132,7 @@ def test_a_file_made_while_the_run_starts_stops_it(tmp_path):
 
 
 class Sums(Collective):
-    """The other ranks add nothing. Counts what makes the host wait for the device."""
+    """Stands in for the sum over ranks: the others add nothing. It counts waits of the host for the device."""
 
     waits = 0
 
@@ -190,7 +190,7 @@ with Watchdog(float(sys.argv[4]), Path(sys.argv[2]), int(sys.argv[5]), grace_sec
 
 
 def start(folder: Path, kind: str, seconds: float = 0.6, rank: int = 0, beats: int = 20) -> subprocess.Popen:
-    """`beats` come every 0.05 s."""
+    """Start the program of this kind; its `beats` come every 0.05 s."""
     words = [str(REPOSITORY), str(folder), kind, str(seconds), str(rank), str(beats)]
     return subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stderr=subprocess.PIPE, text=True)
 
@@ -206,7 +206,7 @@ class GaveUp(Exception):
 
 
 class Watched(Watchdog):
-    """Its clock moves by a script: at each look so many seconds have passed, and something may have happened."""
+    """Has a scripted clock: at each look this many seconds have passed, and something may have happened."""
 
     def __init__(self, folder, looks, seconds=8.0, rank=0):
         self.now, self._looks, self.armed = 100.0, iter(looks), []
@@ -214,7 +214,7 @@ class Watched(Watchdog):
         self._thread = threading.Thread(target=lambda: None)  # the test looks instead
 
     def look(self) -> str | None:
-        """The reason for which the process ends, if it does."""
+        """Return the reason for which the process ends, if it does."""
         try:
             self._watch()
         except GaveUp as reason:
@@ -253,7 +253,7 @@ def test_only_a_silence_of_the_whole_time_ends_a_run(tmp_path):
 
 
 def test_a_pause_of_the_whole_process_does_not_count(tmp_path):
-    """Ctrl-Z or a container that was paused: the watchdog itself slept far longer than it meant to."""
+    """After Ctrl-Z or a pause of the container, the watchdog itself slept far longer than it meant to."""
     assert Watched(tmp_path, [1.0, 1.0, 1000.0, *[1.0] * 4]).look() is None
     reason = Watched(tmp_path, [1.0, 1.0, 1000.0, *[1.0] * 5]).look()
     assert reason is not None and "nothing moved for 8 s" in reason, "the seconds before it do"
@@ -297,7 +297,7 @@ class Ended(BaseException):
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_rank_that_gives_up_writes_its_stacks_tells_the_others_and_ends(tmp_path, monkeypatch, capfd, is_first):
-    """The first one waits for the others, who see its file."""
+    """The first rank waits for the others, who see its file."""
     codes, slept = [], []
 
     def leave(code):
@@ -322,7 +322,7 @@ def test_a_rank_that_gives_up_writes_its_stacks_tells_the_others_and_ends(tmp_pa
 
 @pytest.mark.parametrize("has_shell", [True, False])
 def test_at_ctrl_z_the_guard_is_off_before_the_process_stops(tmp_path, monkeypatch, has_shell):
-    """Without a shell that could continue it, it goes on."""
+    """Without a shell that could continue it, the process goes on."""
     calls = []
     monkeypatch.setattr(os, "getpgrp", lambda: os.getpid())
     monkeypatch.setattr(os, "getsid", lambda _: os.getppid() if has_shell else os.getpid())
@@ -338,7 +338,7 @@ def test_at_ctrl_z_the_guard_is_off_before_the_process_stops(tmp_path, monkeypat
 
 @pytest.mark.long
 def test_ctrl_z_of_any_length_does_not_end_a_run(tmp_path):
-    """Longer than the guard's time, while code outside of Python keeps the main thread."""
+    """The pause is longer than the guard's time, while code outside of Python keeps the main thread."""
     words = [sys.executable, "-c", PROGRAM.replace("sleep(60)", "sleep(3)"), str(REPOSITORY), str(tmp_path)]
     options = {"stderr": subprocess.PIPE, "text": True, "process_group": 0}
     with subprocess.Popen([*words, "released", "4", "0", "1"], **options) as process:
@@ -353,7 +353,7 @@ def test_ctrl_z_of_any_length_does_not_end_a_run(tmp_path):
 
 @pytest.mark.parametrize("full", [True, False])
 def test_a_log_that_cannot_be_written_does_not_keep_it_from_leaving(tmp_path, full):
-    """Standard error is a closed pipe, the log a full device."""
+    """Standard error is a closed pipe, and the log is a full device."""
     if full:
         (tmp_path / "stacks").mkdir()
         (tmp_path / "stacks" / "rank0.txt").symlink_to("/dev/full")

@@ -21,7 +21,7 @@ def test_the_error_names_the_largest_batch_that_fits_and_keeps_the_update(tmp_pa
 
 @pytest.mark.parametrize(("capability", "fitting"), [((7, 0), 16), ((8, 0), 32)])
 def test_the_batch_that_fits_is_that_of_the_kernels_of_this_card(capability, fitting, monkeypatch):
-    """Phase 2 of BERT-large, 64 sequences, in 40 GB: an older card keeps the attention matrices."""
+    """Phase 2 of BERT-large fits fewer sequences into 40 GB of an older card, which keeps the attention matrices."""
     monkeypatch.setattr(memory, "device_features", lambda group: DeviceFeatures("gpu", capability))
     monkeypatch.setattr(memory, "_memory_bytes", lambda group: 40e9)
     with pytest.raises(ValueError, match=f"pass --batch-size {fitting} --global-batch-size 32768,"):

@@ -21,14 +21,14 @@ AT_START = Totals()
 
 
 class Leg:
-    """A throughput whose clock the test moves."""
+    """Measures throughput by a clock that the test moves."""
 
     def __init__(self, before: Totals = AT_START):
         self.now = 50.0
         self.throughput = Throughput(tiny.MODEL, before, lambda: self.now)
 
     def interval(self, updates: int, seconds: float, pause: float = 0.0):
-        """An interval of updates, after a pause that does not count."""
+        """Count an interval of updates, after a pause that does not count."""
         self.now += pause
         self.throughput.start()
         self.now += seconds
@@ -101,7 +101,7 @@ def test_of_a_long_run_only_the_last_thousand_intervals_are_kept():
 
 
 class Ranks(Collective):
-    """Three, with the same numbers."""
+    """Stands in for three ranks with the same numbers."""
 
     def sum(self, values):
         return 3 * np.asarray(values)
@@ -164,5 +164,5 @@ def test_a_log_line_has_sums_of_all_ranks_and_rates_of_the_interval():
     ("flops", "peak", "expected"), [(5e12, 10.0, 0.25), (24e12, 10.0, 1.2), (24.1e12, 10.0, None), (0.0, 10.0, None)]
 )
 def test_a_utilisation_that_cannot_be_is_not_shown(flops, peak, expected):
-    """Of 10 Tflops in 2 seconds. A little above 1 is possible: the last layer is spared operations that count."""
+    """The card has 10 Tflops for 2 seconds; a little above 1 is possible, as the last layer is spared counted work."""
     assert plausible_mfu(flops, 2.0, peak) == expected

@@ -217,7 +217,7 @@ def test_settings_of_other_data_have_their_remedies(tmp_path):
     ("name", "value"), [("batch_size_warmup_sequences", 50), ("batch_size_warmup_min_size", 8), ("batch_size", 2)]
 )
 def test_another_warm_up_of_the_batch_is_refused(tmp_path, name, value):
-    """It gives other samples to each update. How a batch is divided does not."""
+    """Another warm-up gives other samples to each update; another division of a batch does not."""
     grows = {**WARMUP, "global_batch_size": 24}
     config = tiny.pretraining_config(tmp_path, **grows)
     now = runs.fresh_progress(derive(config, **{name: value}))

@@ -28,7 +28,7 @@ PROGRAM = SimpleNamespace(
 
 
 class Run:
-    """A rank's scope and checkpoints; the value of its variables is a number."""
+    """Holds a rank's scope and checkpoints; the value of its variables is a number."""
 
     def __init__(self, config, texts=None, metric="eval_loss", resumed=None, rank=0, writer=None, fitted=None):
         self.config, self.group, place, scope = config, Group(rank, 1, "cpu"), place_of("cpu"), static.Scope()
@@ -128,7 +128,7 @@ def test_what_changes_while_a_save_is_written_is_not_in_it(config, monkeypatch):
 
 
 def test_a_checkpoint_has_the_fitted_parameters_and_gives_them_back(config):
-    """Those of its save, as the texts; an evaluation after the save replaces them."""
+    """The parameters and texts are as at the save; an evaluation after the save replaces them."""
     fitted = {TOKEN_WEIGHTS: np.full((2, 2), 3, "float32")}
     run = Run(config, fitted=fitted, metric="")
     run.save(3)

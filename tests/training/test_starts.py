@@ -41,7 +41,7 @@ SHAPES = {
 
 
 def weights(number: float, **shapes) -> dict[str, np.ndarray]:
-    """Of the encoder: the program of these tests has no head."""
+    """Return the encoder's weights: the program of these tests has no head."""
     rng = np.random.RandomState(int(number))
     return {name: rng.randn(*shape).astype("float32") for name, shape in {**SHAPES, **shapes}.items()}
 
@@ -51,7 +51,7 @@ def settings(folder, **changes):
 
 
 class Started:
-    """The scope of a program of these tensors, which are 0 before."""
+    """Holds the scope of a program of these tensors, which are 0 before."""
 
     def __init__(self):
         scope, place, group = static.Scope(), place_of("cpu"), Group(0, 1, "cpu")
@@ -112,7 +112,7 @@ def test_phase_2_takes_the_final_weights_of_phase_1_or_older_ones_if_they_are_da
 
 
 def test_only_given_weights_may_lack_a_head(tmp_path):
-    """None of the tensors of phase 1 may be missing."""
+    """Weights of phase 1 must have all tensors."""
     started, bias = Started(), "cls.predictions.bias"
     started.program.parameters = (*started.program.parameters, bias)
     started.device.scope.var(bias).get_tensor().set(np.ones(104, "float32"), started.device.place)

@@ -65,7 +65,7 @@ def test_the_saving_schedule_counts_from_step_0_not_from_the_resumed_step(tmp_pa
 
 
 def test_a_killed_run_logs_and_counts_what_it_would_have(tmp_path):
-    """Saves at steps that are no multiples of the log interval: what was summed since the last line is not lost."""
+    """Saves come at steps that are no multiples of the log interval: sums since the last line are not lost."""
     settings = {"max_steps": 7, "num_steps_per_checkpoint": 3, "log_freq": 2}
     config = tiny.pretraining_config(tmp_path, **settings)
     whole = logged_run(config, 7)
@@ -82,7 +82,7 @@ def test_a_killed_run_logs_and_counts_what_it_would_have(tmp_path):
 
 
 def test_logged_metrics_do_not_depend_on_how_often_they_are_logged(tmp_path):
-    """Means over the interval, not the last micro-step: two rows of one step average to one row of two."""
+    """Metrics are means over the interval, not the last micro-step: two rows of one step average to one row of two."""
     often, seldom = (tiny.pretraining_config(folder(tmp_path, str(n)), log_freq=n) for n in (1, 2))
     logged_run(often, 2)
     logged_run(seldom, 2)
@@ -130,7 +130,7 @@ def test_a_benchmark_saves_nothing_and_measures_after_its_warm_up(tmp_path):
 
 @pytest.mark.long
 def test_dropout_is_drawn_anew_for_each_pass_and_step(tmp_path):
-    """The same batch every time, at a rate near 0: losses differ by their dropout masks alone, and repeat."""
+    """The batch stays the same, at a rate near 0: losses differ by their dropout masks alone, and repeat."""
     options = dict(model=tiny.MODEL_WITH_DROPOUT, max_steps=4, learning_rate=1e-12)
     (fixed,) = tiny.feeds(tiny.random_batch(0, 6))
     losses = []
@@ -149,7 +149,7 @@ def test_dropout_is_drawn_anew_for_each_pass_and_step(tmp_path):
 
 
 def test_each_micro_step_of_each_update_has_a_key_for_its_dropout(tmp_path, monkeypatch):
-    """A function of seed, update, micro-step and rank, so that a resumed run draws the same."""
+    """The key is a function of seed, update, micro-step and rank, so that a resumed run draws the same."""
     keys = []
     monkeypatch.setattr(Dropout, "draw", lambda self, scope, place, feed, key: keys.append(int(key)))
     config = tiny.pretraining_config(tmp_path, seed=5, batch_size=6, gradient_merge_steps=2, keep_checkpoints=9)
@@ -162,7 +162,7 @@ def test_each_micro_step_of_each_update_has_a_key_for_its_dropout(tmp_path, monk
 
 
 def test_an_evaluation_that_fails_loses_no_update(tmp_path):
-    """It is saved before the last evaluation, and after another that raised."""
+    """The update is saved before the last evaluation, and after another evaluation that raised."""
     for name, last, error in (("middle", 9, ValueError), ("end", 4, SystemExit)):
         config = tiny.pretraining_config(folder(tmp_path, name), max_steps=last, eval_freq=4)
 

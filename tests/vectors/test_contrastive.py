@@ -45,7 +45,7 @@ class Update(NamedTuple):
 
 
 def update(number: int, *, group=tiny.ONE_RANK, dropout: bool = False, precision=tiny.FLOAT32, **attributes):
-    """An update of `number` micro-batches a rank."""
+    """Make an update of `number` micro-batches a rank."""
     model = tiny.MODEL_WITH_DROPOUT if dropout else tiny.MODEL
     attributes = {"temperature": TEMPERATURE, **attributes}
     objective = ContrastiveObjective(model, kernels=FusedKernels(unpad=True), **attributes)
@@ -76,7 +76,7 @@ def update(number: int, *, group=tiny.ONE_RANK, dropout: bool = False, precision
 
 
 def info_nce(vectors: np.ndarray, temperature: float) -> float:
-    """The definition, a pair at a time."""
+    """Compute the definition, a pair at a time."""
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     queries, passages = units[:NUM_PAIRS], units[NUM_PAIRS:]
     losses = []
@@ -94,7 +94,7 @@ def info_nce(vectors: np.ndarray, temperature: float) -> float:
 
 
 def test_loss_norm_and_accuracy_of_two_micro_batches_are_those_of_the_whole_batch():
-    """The norm by which gradients are cut, logged and compared is that of the mean over all pairs of the batch."""
+    """The norm by which gradients are cut, logged and compared belongs to the mean over all pairs of the batch."""
     whole, halves = update(1, dimensions=(16,)), update(2, dimensions=(16,))
     defined = np.mean([info_nce(halves.vectors[:, :size], TEMPERATURE) for size in (32, 16)])
     assert halves.losses == pytest.approx([defined] * 2, abs=1e-5) and whole.losses == pytest.approx(
@@ -113,7 +113,7 @@ def test_loss_norm_and_accuracy_of_two_micro_batches_are_those_of_the_whole_batc
 @pytest.mark.long
 @pytest.mark.parametrize("attributes", [{}, {"pooling": "cls", "dimensions": (16, 8), "temperature": 0.2}], ids=str)
 def test_an_update_is_the_same_however_the_batch_is_divided(attributes):
-    """Cached gradients: losses and gradients of 7 micro-batches equal those of one."""
+    """With cached gradients, losses and gradients of 7 micro-batches equal those of one."""
     (whole,), gradients, _, norm, _ = update(1, **attributes)
     losses, divided, vectors, norm_of_parts, _ = update(7, **attributes)
     assert norm_of_parts == pytest.approx(norm, rel=1e-4), "the sum over micro-batches, not their mean"
@@ -126,6 +126,6 @@ def test_an_update_is_the_same_however_the_batch_is_divided(attributes):
 
 @pytest.mark.parametrize("precision", [tiny.FLOAT32, tiny.FLOAT16], ids=["float32", "float16"])
 def test_the_vectors_before_the_micro_steps_have_their_dropout(precision):
-    """Otherwise the live vectors would differ from those before, and so the loss of each micro-step."""
+    """Otherwise the live vectors, and so the loss of each micro-step, would differ from the vectors before."""
     losses, _, vectors, *_ = update(7, dropout=True, precision=precision)
     assert losses == pytest.approx([info_nce(vectors, TEMPERATURE)] * 7, abs=1e-5)

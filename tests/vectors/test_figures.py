@@ -53,7 +53,7 @@ def test_scored_pairs_are_measured_by_the_rank_correlation_of_each_pair():
 
 
 def test_titles_and_questions_are_searched_for_if_there_are_enough():
-    """Twenty are; neighbouring paragraphs are asked only beside fewer, and a text under two dropouts never."""
+    """Twenty are enough; with fewer, neighbouring paragraphs are queries too, but never a text under two dropouts."""
     kinds = ["title and body"] * 20 + ["neighbouring paragraphs"] * 5 + ["title and a later paragraph"] * 4
     frame = pd.DataFrame({"kind": [*kinds, *["a text under two dropouts"] * 3]})
     frame["plain_query"] = frame.index
@@ -108,7 +108,7 @@ def test_what_pairs_share_counts_for_their_own_queries_alone(tmp_path_factory, r
 
 
 def test_figures_of_shared_repeated_and_several_answers_are_those_of_sentence_transformers(tmp_path):
-    """As its InformationRetrievalEvaluator computed them: `tests.support.oracle_retrieval` has the recording."""
+    """InformationRetrievalEvaluator computed them: `tests.support.oracle_retrieval` has the recording."""
     record = json.loads((REPOSITORY / "tests/golden/libraries/retrieval.json").read_text())
     frame = table(tmp_path, oracle_retrieval.rows())
     queries, passages = scored(frame)["query"].tolist(), searched(frame).passage.tolist()

@@ -16,12 +16,12 @@ def search_of(words: np.ndarray) -> HeldOutSearch:
 
 
 def noisy(gap: float, seed: int) -> np.ndarray:
-    """Scores [q, p] of which those of right passages are higher by `gap` standard deviations."""
+    """Return scores [q, p]; right passages' scores are higher by `gap` standard deviations."""
     return gap * np.eye(NUMBER) + np.random.RandomState(seed).randn(NUMBER, NUMBER) + 9
 
 
 def vectors_of(cosines: np.ndarray) -> np.ndarray:
-    """Vectors of queries and passages with these cosines, up to a factor for each query."""
+    """Return vectors of queries and passages with these cosines, up to a factor for each query."""
     passages = np.eye(NUMBER, WIDTH)
     return np.concatenate([np.pad(cosines, ((0, 0), (0, WIDTH - NUMBER))), passages])
 
@@ -59,7 +59,7 @@ def test_the_hybrid_is_measured_by_the_weight_of_the_other_half():
     ],
 )
 def test_the_sentence_names_the_ranking_to_use_beside_the_better_part(of_words, of_vectors, use):
-    """With a weight of the training that is wrong here, the better part alone is best."""
+    """If the weight of the training is wrong here, the better part alone is best."""
     words, vectors = noisy(of_words, 3), vectors_of(noisy(of_vectors, 4))
     metrics, sentence = search_of(words).compare(vectors, 0.5)
     assert metrics["eval_hybrid_weight"] == 0.5 and sentence.endswith(f"). {use}")

@@ -10,7 +10,7 @@ from data.text.encodings import Decoding
 
 
 def test_negatives_are_read_as_pairs_with_negatives(tmp_path):
-    """A line separator inside a text is no end of a line."""
+    """A line separator inside a text does not end a line."""
     pairs = pd.DataFrame({"query": ["q1", "q\u2028 \u00e4"], "passage": ["p1", "p2\nmore"]})
     mined = [["n1", "n2"], []]
     write_negatives(file := tmp_path / "mined/negatives.jsonl", pairs, mined)

@@ -17,7 +17,7 @@ WIDTH = 5
 
 
 def rows() -> list[tuple[str, str]]:
-    """90 pairs of 50 queries: some with several answers, some with nearly equal answers, and a query that is one."""
+    """Return 90 pairs of 50 queries: some have several answers, some nearly equal answers, and a query is an answer."""
     rng = np.random.default_rng(7)
     vocabulary = [f"{first}{second}a" for first in "bcdfghklmn" for second in "aeiou"]
     texts = [" ".join(rng.choice(vocabulary, 12)) for _ in range(60)]
@@ -37,7 +37,7 @@ def frame_of(pairs):
 
 
 def vectors_of(texts: list[str]) -> np.ndarray:
-    """float32 [n, 5], of a text by its words, so that equal words are near, with some noise of the text."""
+    """Return float32 [n, 5]: a text's words decide, so that equal words are near, with some noise of the text."""
     table: dict[str, np.ndarray] = {}
     for text in texts:
         for word in [*text.lower().strip("!").split(), text]:
@@ -80,7 +80,7 @@ def test_negatives_equal_those_by_the_definition(monkeypatch, block, depth, sour
 
 
 def test_a_negative_is_at_most_as_near_as_a_share_of_the_positive():
-    """Also of a positive whose cosine is negative."""
+    """A positive may also have a negative cosine."""
     assert mining._highest(0.8, 0.95) == pytest.approx(0.76)
     assert mining._highest(-0.8, 0.95) == pytest.approx(-0.84)
 
@@ -91,7 +91,7 @@ def test_of_equal_scores_the_first_passage_is_taken():
 
 
 def test_passages_of_pairs_that_get_no_negatives_are_answers_too():
-    """The first query has two answers. If the pair of the second gets no negatives, this is still no negative."""
+    """The first query has two answers; the second answer is no negative, even if its pair gets no negatives."""
     first, second = "one two three four", "five six seven eight"
     pairs = frame_of([("first query", first), ("first query", second), ("second query", second)])
     own, vectors = pairs.iloc[[0, 2]], np.array([[1, 0], [0, 1], [1, 0.1], [0.6, 0.4]], np.float32)

@@ -145,14 +145,14 @@ def test_an_empty_cell_is_no_identifier_and_the_id_of_an_article_is_not_the_quer
 
 
 def test_passages_are_the_same_as_texts_are_everywhere(tmp_path):
-    """But for case, white space and punctuation; numbers count."""
+    """Case, white space and punctuation do not count; numbers do."""
     rows = [("a", "The lock is open."), ("b", "the lock  is OPEN"), ("c", "The lock is shut"), ("d", f"{BODY} {MORE}")]
     rows += [("e", f"{BODY} {MORE} Yes."), ("f", "Lock 1 is open today"), ("g", "Lock 2 is open today")]
     assert table_of(tmp_path, rows).alike.tolist() == [0, 0, 2, 3, 3, 5, 6]
 
 
 def test_pairs_that_share_a_query_or_a_passage_with_a_third_are_one_group(tmp_path):
-    """From pair to pair; two others share nothing with them."""
+    """Sharing links pair to pair; two other pairs share nothing with these."""
     frame = table_of(tmp_path, [("a", "0"), ("a", "1"), ("b", "1"), ("B ", "2"), ("c", "3"), ("d", "4")])
     assert frame.group.tolist() == [0, 0, 0, 0, 4, 5]
 
@@ -191,7 +191,7 @@ def test_pairs_at_the_ends_of_a_chain_of_shared_texts_are_not_divided(tmp_path):
 
 
 def test_the_whole_units_that_are_held_out_are_nearest_to_the_fraction(tmp_path):
-    """Eight queries with one to eight passages each."""
+    """The units are eight queries with one to eight passages each."""
     frame = table_of(
         tmp_path, [(f"q{number}", f"p{number} {place}") for number in range(8) for place in range(number + 1)]
     )
@@ -237,7 +237,7 @@ SIX = "one two three four five six"
     ],
 )
 def test_a_block_is_a_heading_by_its_length_and_end_and_a_paragraph_from_six_words_on(block, kind):
-    """Beside another paragraph: a heading makes a title, a paragraph a neighbour, and other blocks nothing."""
+    """Before another paragraph, a heading makes a title, a paragraph a neighbour, and other blocks nothing."""
     found = document_pairs(f"{block}\n\n{BODY}\n\n{MORE}")
     rest = " ".join(block.split())
     assert (
@@ -365,7 +365,7 @@ def test_one_group_of_many_pairs_is_named(tmp_path):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_negatives_of_a_batch_are_texts_that_answer_no_pair_of_the_query(seed):
-    """Beside loops over the pairs: also answers of the query outside the batch, and texts equal to the query."""
+    """Loops over the pairs give the same: answers of the query outside the batch and equal texts are no negatives."""
     draw = np.random.RandomState(seed)
     queries, passages = draw.randint(0, 5, 12), draw.randint(0, 6, 12)
     counts = draw.randint(0, 3, 12)
@@ -396,7 +396,7 @@ def test_negatives_of_a_batch_are_texts_that_answer_no_pair_of_the_query(seed):
 
 
 def test_passages_of_an_equal_class_are_no_negatives(tmp_path):
-    """Of the column `query_class`; queries without a class ask for themselves, also one that is spelled as a class."""
+    """The column `query_class` has the class; a query without one is its own class, even if spelled as a class."""
     rows = ["a b,c d,x", "e f,g h,x", "i j,k l,y", "x,m n,", "o p,q r,"]
     (file := tmp_path / "pairs.csv").write_text("\n".join(["query,passage,query_class", *rows]) + "\n")
     frame = cleaned(table_pairs(file, None, None, DETECTED, []), file, [])
@@ -406,7 +406,7 @@ def test_passages_of_an_equal_class_are_no_negatives(tmp_path):
 
 
 def test_the_batches_of_two_ranks_are_that_of_one():
-    """Each text of the global batch is in one micro-batch; all know what is no negative in the whole."""
+    """Each text of the global batch is in one micro-batch; all ranks know the pairs that are no negatives."""
     negatives = np.array([0, 2, 2, 3, 3, 3, 4])
     texts = 2 * 6 + 4
     passages = np.array([*range(6), -1, 2, -1, -1])
@@ -449,7 +449,7 @@ FORM = VectorForm(query_prefix="q ", passage_prefix="p ", dimensions=(2,))
 
 
 def task_of(**attributes) -> SimpleNamespace:
-    """What the methods of a task read, without a configuration and a network."""
+    """Return the values that the methods of a task read, without a configuration and a network."""
     data = SimpleNamespace(max_seq_length=5, compare=None)
     config = SimpleNamespace(data=data, run=SimpleNamespace(seed=7, do_train=True))
     form = {"_form": FORM, "_tokenizer": WordPieceTokenizer(VOCABULARY), "_config": config, "_compared": None}
@@ -520,7 +520,7 @@ def test_the_verdict_is_on_the_same_queries_beside_bm25_and_another_model():
 
 
 def test_of_neighbouring_paragraphs_at_most_as_many_as_others_stay_beyond_5000():
-    """Other pairs all stay, and the order too; the choice is that of the seed."""
+    """All other pairs stay, in their order; the seed decides the choice."""
     for others, neighbours, left in (
         (2, 5_003, 5_000),
         (5_002, 5_003, 5_002),

@@ -15,7 +15,7 @@ FOOT = "Kind regards,\nAnna Berg\nSupport team, floor 2"
 
 
 def tickets(number: int) -> list[str]:
-    """Rows of a support table: a greeting, two sentences of their own, often a quotation, and a signature."""
+    """Return rows of a support table: a greeting, two sentences of their own, often a quotation, and a signature."""
     bodies = [f"The printer of room{n} blinks{n}. It printed page{n} before." for n in range(number)]
     return [
         f"{('Hello,', 'Dear all,')[n % 2]}\n\n{body}\n{QUOTED * (n % 3 == 0)}\n{FOOT}" for n, body in enumerate(bodies)
@@ -64,7 +64,7 @@ def test_headings_few_rows_and_texts_that_come_again_as_a_whole_lose_nothing():
 
 
 def test_the_pairs_of_a_support_folder_are_no_longer_alike(tmp_path):
-    """Before, the pairs of all mails were a closing and a name."""
+    """In an earlier version the pairs of all mails were a closing and a name."""
     closing = "Kind regards\n\nAnna Berg of the support team says thanks."
     rows = [
         [n, f"Hello,\nroom{n} has a printer{n} that blinks. It printed page{n} before.\n\n{closing}"]

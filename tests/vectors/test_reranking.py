@@ -20,7 +20,7 @@ GROUP_SIZE, NUM_GROUPS = 3, 4
 
 
 def update(micro_steps: int, *, group=tiny.ONE_RANK, precision=tiny.FLOAT32, unpad: bool = False):
-    """An update of four groups: the session, and the sums of this rank."""
+    """Make an update of four groups; return the session, and the sums of this rank."""
     objective = RerankingObjective(tiny.MODEL, kernels=FusedKernels(unpad=unpad), group_size=GROUP_SIZE)
     session = tiny.Session(
         objective=objective,
@@ -36,12 +36,12 @@ def update(micro_steps: int, *, group=tiny.ONE_RANK, precision=tiny.FLOAT32, unp
 
 
 def parameters(session: tiny.Session) -> dict[str, np.ndarray]:
-    """All but the bias of the score, which the softmax of a group cancels: its gradient is rounding noise."""
+    """Return all parameters but the score's bias, which a group's softmax cancels: its gradient is rounding noise."""
     return {name: value for name, value in session.parameters().items() if name != "classifier.bias"}
 
 
 def shares(number: int, unpad: bool, objective) -> list[dict]:
-    """Micro-batches of whole groups."""
+    """Return micro-batches of whole groups."""
     batch = tiny.random_batch(5, GROUP_SIZE * NUM_GROUPS)
     rows = np.array_split(np.arange(GROUP_SIZE * NUM_GROUPS), number)
     feeds = [{name: batch[name][own] for name in ("input_ids", "token_type_ids", "attention_mask")} for own in rows]
@@ -49,7 +49,7 @@ def shares(number: int, unpad: bool, objective) -> list[dict]:
 
 
 def scores_before_training() -> np.ndarray:
-    """The scores of the sequences by the weights with which `update` begins, float64 [groups, sequences]."""
+    """Return the sequences' scores by the initial weights of `update`, float64 [groups, sequences]."""
     objective = RerankingObjective(tiny.MODEL, group_size=GROUP_SIZE)
     session = tiny.Session(objective=objective, optimizer=tiny.STEADY_ADAMW, warmup_steps=0)
     (feed,) = shares(1, False, objective)
@@ -60,7 +60,7 @@ def scores_before_training() -> np.ndarray:
 
 
 def listwise(scores: np.ndarray) -> list[float]:
-    """The loss of each group by its definition, minus the log of a share of exponentials (Cao et al., 2007)."""
+    """Compute each group's loss by its definition, minus the log of a share of exponentials (Cao et al., 2007)."""
     return [-math.log(math.exp(row[0]) / sum(math.exp(score) for score in row)) for row in scores.tolist()]
 
 

@@ -58,7 +58,7 @@ def test_pairs_with_a_score_are_measured_by_their_correlation(tmp_path):
 
 @pytest.mark.parametrize(("model", "number"), [(MODEL, 3), (tiny.MODEL_WITH_DROPOUT, 5)])
 def test_a_text_under_two_dropouts_needs_dropout(tmp_path, model, number):
-    """Without it both vectors are equal, and nothing is learned of them."""
+    """Without dropout both vectors are equal, and the training learns nothing from them."""
     (folder := tmp_path / "texts").mkdir()
     for place in range(5):
         sentence = f"This is text number {place} of a few"

@@ -25,7 +25,7 @@ def run(folder, words: str) -> dict:
 
 @pytest.mark.long
 def test_a_resumed_training_is_the_same_and_finds_more_than_words(weights, tmp_path, caplog, monkeypatch):  # noqa: F811
-    """A passage shares no word with its query: it has the next word of the vocabulary for each."""
+    """A passage shares no word with its query: it has the vocabulary's next word for each."""
     rng, rows = np.random.RandomState(1), ["query,passage,negative"]
     for _ in range(240):
         numbers = rng.choice(len(WORDS) // 2 - 1, 4, replace=False) * 2
