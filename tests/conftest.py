@@ -89,5 +89,5 @@ def memory_given_back():
 
 @pytest.fixture
 def write_golden(request):
-    """Whether to replace golden numbers instead of comparing with them."""
+    """Tell whether to replace golden numbers instead of comparing with them."""
     return request.config.getoption("--write-golden")

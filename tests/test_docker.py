@@ -196,7 +196,7 @@ def installed(target: str, folder: Path) -> dict[str, str]:
 @pytest.mark.nightly
 @pytest.mark.long
 def test_the_packages_of_the_servers_image_are_enough(tmp_path):
-    """A model is served by what the target installs and copies, and nothing else."""
+    """A model is served by the files that the target installs and copies, and nothing else."""
     clean = installed("serve", tmp_path)
     for path in copied("serve"):
         target = tmp_path / "image" / path.relative_to(REPOSITORY)

@@ -128,7 +128,7 @@ def test_a_script_of_nvidias_tensorflow_trainer_names_ours(name):
 
 
 def test_the_doctor_answers_without_an_environment(machine, tmp_path):
-    """Its interpreter has no packages: the answer names what installs them, and nothing is installed."""
+    """The interpreter has no packages: the answer names the command that installs them, and nothing is installed."""
     (tmp_path / "bin/python3.11").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     done, log = machine("bash scripts/doctor.sh")
     assert done.returncode == 2 and "run `bash scripts/setup.sh` once" in done.stderr and log == ""

@@ -103,7 +103,7 @@ class Comparison:
         return model | drop | {"vocab_size": padded, "max_position_embeddings": max(LENGTHS.values())} | self.sizes
 
     def write_task(self, threads: int) -> None:
-        """Write what curve_torch.py reads: the settings, and the batches as our loader gives them."""
+        """Write the input of curve_torch.py: the settings, and the batches as our loader gives them."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "model.json").write_text(json.dumps(self.architecture()))
         phases = {}

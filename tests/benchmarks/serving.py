@@ -117,7 +117,7 @@ async def _client(port: int, texts: Sequence[str], end: float, cell: Cell, rng: 
 
 
 def load(server: RunningServer, clients: int, seconds: float, texts: Sequence[str], cell: Cell) -> None:
-    """Let `clients` send requests for some seconds, and add what was measured to the cell."""
+    """Let `clients` send requests for some seconds, and add the measurements to the cell."""
 
     async def run() -> None:
         end = time.perf_counter() + seconds

@@ -144,7 +144,7 @@ def test_missing_shards_are_made_by_a_job_of_their_own(cluster, place, tmp_path)
 
 
 def test_preprocessing_on_slurms_nodes_writes_the_same_bytes_as_here(cluster, tmp_path):
-    """dask-jobqueue submits one job for each worker; its settings are those of ~/.config/dask/jobqueue.yaml."""
+    """dask-jobqueue submits one job for each worker, with the settings of ~/.config/dask/jobqueue.yaml."""
     pytest.importorskip("dask_jobqueue", reason="bash scripts/setup.sh dask")
     corpus = corpora.write_source(tmp_path / "wikipedia", num_documents=60)
     vocabulary = corpora.write_vocabulary(tmp_path / "vocab.txt")

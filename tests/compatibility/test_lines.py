@@ -194,7 +194,7 @@ def test_gluonnlps_flags_name_ours(capsys):
 
 
 def test_create_datasets_passes_what_lddl_was_given(tmp_path, capsys):
-    """Its script makes Wikipedia and SQuAD; ours also what its run_pretraining.sh passes to LDDL."""
+    """The script makes Wikipedia, SQuAD, and shards with the values that NVIDIA's run_pretraining.sh gives LDDL."""
     done = subprocess.run(
         ["bash", REPOSITORY / "data/create_datasets_from_start.sh", "--dry-run"],
         env={**os.environ, "BERT_PREP_WORKING_DIR": str(tmp_path)},

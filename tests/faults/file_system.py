@@ -92,7 +92,7 @@ class Disk:
 
 
 def states(before: Path, trace: Path, root: Path, folder: Path) -> Iterator[str]:
-    """Make in `folder`, one after the other, what can be left after each change: all, or of files what was flushed."""
+    """Make in `folder`, one after the other, the files that each change can leave: all bytes, or only flushed ones."""
     disk = Disk(before)
     for number, change in enumerate(changes(trace, root)):
         disk.apply(change)

@@ -100,7 +100,7 @@ def finding(read: Callable[[Path], Any], path: Path) -> str:
 
 
 def try_reader(name: str, count: int, folder: Path) -> None:
-    """Read valid and hostile files, and `count` that were changed; print what was found."""
+    """Read valid and hostile files, and `count` changed ones; print the findings."""
     from tests.faults.readers import OF_ALL, READERS
 
     reader, chance = READERS[name], random.Random(name)

@@ -207,7 +207,7 @@ WRITERS: dict[str, tuple[Act, Act, Act]] = {
 @pytest.mark.long
 @pytest.mark.parametrize("name", WRITERS)
 def test_power_lost_after_any_change_leaves_the_old_or_the_new(tmp_path, name):
-    """Row 35: each change is replayed, with and without what was not flushed, and then read."""
+    """Row 35: each change is replayed, with and without unflushed bytes, and then read."""
     prepare, write, check = WRITERS[name]
     before, work, trace = tmp_path / "before", tmp_path / "work", tmp_path / "trace"
     before.mkdir()

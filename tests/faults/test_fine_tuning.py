@@ -45,7 +45,7 @@ def test_fine_tunings_killed_anywhere_end_in_the_same_results(tunings, tmp_path)
 
 @pytest.mark.nightly
 def test_a_batch_of_an_evaluation_or_prediction_that_never_comes_ends_with_stacks(tunings, tmp_path):
-    """Row 36."""
+    """Row 36 of the fault matrix in tests/README.md."""
     chance = random.Random(1036)
     for number in range(times(3, 20)):
         whole, output = tunings[number % len(tunings)], tmp_path / str(number)

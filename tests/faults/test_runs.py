@@ -156,7 +156,7 @@ def test_a_disk_that_fails_in_a_save_keeps_the_last_good_checkpoint(reference, t
 
 @NIGHTLY
 def test_a_second_run_in_one_folder_is_refused_until_the_first_was_killed(reference, tmp_path):
-    """Row 8."""
+    """Row 8 of the fault matrix in tests/README.md."""
     chance = random.Random(1008)
     for number in range(times(1, 20)):
         output = tmp_path / str(number)
@@ -237,7 +237,7 @@ def copied(reference, tmp_path) -> Reference:
 @NIGHTLY
 @pytest.mark.parametrize("what", ["vocabulary", "config.yaml"])
 def test_a_file_that_changes_before_a_restart_is_named_or_changes_nothing(copied, tmp_path, what):
-    """Row 39."""
+    """Row 39: a file changes between a stop and a restart."""
     output, vocabulary = tmp_path / "run", tmp_path / "vocab.txt"
     must_end(copied.run(output, "--steps-this-run", "9"))
     content = vocabulary.read_bytes()
@@ -256,7 +256,7 @@ def test_a_file_that_changes_before_a_restart_is_named_or_changes_nothing(copied
 @NIGHTLY
 @pytest.mark.parametrize("what", ["damaged", "removed"])
 def test_a_shard_that_changes_in_an_epoch_is_named_or_changes_nothing(copied, tmp_path, what):
-    """Row 39, too."""
+    """Row 39: a shard changes in an epoch."""
     chance = random.Random(what)
     for number in range(times(1, 5)):
         output, shard = tmp_path / f"run{number}", chance.choice(sorted(tmp_path.glob("shards/shard-*")))

@@ -180,7 +180,7 @@ class _TwoRanks:
 
 
 def test_one_bit_of_a_parameter_of_another_rank_is_named():
-    """Row 20."""
+    """Row 20 of the fault matrix in tests/README.md."""
     mine, other, chance = tiny.Session(), tiny.Session(), random.Random(1020)
     device = replace(mine.device(), group=replace(tiny.ONE_RANK, world_size=2), collective=_TwoRanks(mine, other))
     for _ in range(times(20, 100)):

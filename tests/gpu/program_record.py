@@ -216,7 +216,7 @@ def _counted(labels: Iterable[str]) -> Facts:
 
 
 def waits_for_device(operator, block) -> bool:
-    """Whether the host waits for the device at this operator."""
+    """Tell whether the host waits for the device at this operator."""
     if operator.type == "cumsum":  # Thrust's scan, which a tensor of one axis takes, ends with a wait
         return operator.attr("flatten") or len(block._find_var_recursive(operator.input("X")[0]).shape) == 1
     return operator.type in _HOST_WAITS

@@ -146,7 +146,7 @@ def test_few_groups_or_texts_are_learned_from_all_the_same(groups, tmp_path):
 
 
 def test_a_model_that_says_one_class_of_two_is_not_better_than_words(tmp_path):
-    """By the F1 of the second class it was: 0.67 where neither class can be learned."""
+    """The F1 of the second class would call it better: 0.67 where neither class can be learned."""
     labels = RNG.choice(["no", "yes"], 240).tolist()
     schema = own_schema(("text",), "label").with_labels(("no", "yes"))
     whole, always = examples(NOISE, labels), np.ones(120, np.int64)
@@ -286,7 +286,7 @@ def test_records_of_parts_are_pooled_over_their_lines_and_groups():
 
 @pytest.mark.long
 def test_a_cross_validation_has_a_verdict_over_the_lines_of_all_parts(tmp_path):
-    """As one set of the same lines has, whose groups are numbered anew in each part; every record of a part says it."""
+    """The verdict equals that over one set of the lines, with groups numbered anew by part; every part records it."""
     parts = [(np.arange(start, start + 80), tmp_path / f"part-{start}") for start in (0, 80, 160)]
     whole, records = examples(NOISE, CLASSES, GROUPS), []
     for rows, folder in parts:

@@ -148,7 +148,7 @@ sys.exit(2)
 
 @pytest.mark.parametrize(("mode", "code"), [("fails", 2), ("killed", 137), ("waits", 75)])
 def test_a_single_rank_is_a_process_of_its_own(tmp_path, runner, monkeypatch, capfd, mode, code):
-    """Its output, exit code and signals are those of a rank of Paddle's launcher, which is not started."""
+    """Output, exit code and signals are as for a rank of Paddle's launcher, which is not started."""
     monkeypatch.setenv("SECRET_KEY", "known to the rank")
     monkeypatch.setenv("PYTHONOPTIMIZE", "1")  # Paddle's launcher would not start with it
     (tmp_path / "rank.py").write_text(ONLY_RANK)

@@ -85,7 +85,7 @@ def test_the_launcher_has_what_it_reads_itself_and_what_is_read_before_python():
 
 @pytest.mark.parametrize("kind", ["missing", "pipe"])
 def test_a_rank_that_cannot_read_them_says_so(kind):
-    """A pipe: that of another process, which took over the rank of a launcher that has ended."""
+    """The pipe belongs to another process, which took over the rank of a launcher that has ended."""
     reading, writing = os.pipe()
     environment = {**os.environ, WITHHELD: str(reading if kind == "pipe" else 999), "PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, "-c", "import bert"]

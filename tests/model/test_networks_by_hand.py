@@ -249,7 +249,7 @@ def inputs(feed) -> tuple:
     ids=["classes", "several", "number"],
 )
 def test_the_losses_of_classifiers_are_their_definitions(objective, labels):
-    """From the pooled first token: cross-entropy, a decision for each label, and the squared error."""
+    """The pooled first token gives cross-entropy, a decision for each label, and the squared error."""
     network, feed = Network(objective, training=True), {**texts(), "labels": labels}
     first = pooled(bert(network.weights, BERT, *inputs(feed)), network.weights)
     logits, found = dense(first, network.weights, "classifier"), network(feed)

@@ -49,7 +49,7 @@ def test_a_refused_binding_is_told_and_training_goes_on(four_cores, monkeypatch)
 
 
 def test_a_busy_machine_does_not_lower_the_measured_peak(monkeypatch):
-    """A CPU's rate is that of one thread's processor time, times the threads, whatever the wall clock says."""
+    """A CPU's rate is one thread's rate by processor time, times the threads, whatever the wall clock says."""
     executor, threads, milliseconds, wall = static.Executor(paddle.CPUPlace()), [], itertools.count(), time.perf_counter
     monkeypatch.setattr(hardware, "set_cpu_threads", threads.append)
     monkeypatch.setattr(hardware.time, "process_time", lambda: next(milliseconds) / 1e3)

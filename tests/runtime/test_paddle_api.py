@@ -103,7 +103,7 @@ def test_all_threads_share_one_arena_of_malloc():
 
 @pytest.mark.skipif(IS_PADDLE_3, reason="Paddle 3 is left as it is")
 def test_an_operator_keeps_the_calls_that_made_it_but_not_the_whole_stack():
-    """Of pytest's some sixty calls, every operator would keep 10 kB."""
+    """The stack has some sixty calls of pytest: every operator would keep 10 kB of them."""
     with static.program_guard(static.Program(), static.Program()):
         operator = paddle.tanh(static.data("x", [1], "float32")).op
     calls = [line for line in operator.attr("op_callstack") if line.startswith("  File ")]

@@ -99,7 +99,8 @@ def test_a_part_that_knows_nothing_gets_no_weight():
 
 
 def test_the_first_ten_alone_count():
-    """By words a passage is the eleventh, by vectors the sixteenth: no weight finds it. The one before is the tenth."""
+    """A passage is the eleventh by words and the sixteenth by vectors: no weight finds it. The one before is the
+    tenth."""
     words, cosines = -np.arange(20.0)[None], -np.roll(np.arange(20.0), -5)[None]
     assert fitted_weight(words, cosines, np.arange(20)[None] == 10) == 0.5
     assert fitted_weight(words, cosines, np.arange(20)[None] == 9) == 0.25

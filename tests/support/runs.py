@@ -66,7 +66,7 @@ def run(
     early_stopping: int | None = None,
     train: bool = True,
 ) -> Run:
-    """Continue what `config` says to continue, up to `last_step`, in a scope of its own.
+    """Continue as `config` says, up to `last_step`, in a scope of its own.
 
     With `early_stopping` (0: never) the held-out loss is followed, and the best checkpoint kept.
     """

@@ -95,7 +95,7 @@ def test_an_answer_of_another_query_is_wrong_though_both_share_a_third(tmp_path)
 @FEW
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("pqrstuvw")), min_size=4, max_size=24), st.data())
 def test_what_pairs_share_counts_for_their_own_queries_alone(tmp_path_factory, rows, data):
-    """Beside the definition: of each query once, passages once, the relevant ones those of its own rows."""
+    """The definition takes each query and passage once; the relevant passages are those in the query's own rows."""
     queries, passages = list(dict.fromkeys(q for q, _ in rows)), list(dict.fromkeys(p for _, p in rows))
     assume(len(queries) > 1 and len(passages) > 1)
     frame = table(tmp_path_factory.mktemp("pairs"), rows)

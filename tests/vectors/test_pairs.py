@@ -159,7 +159,7 @@ def test_pairs_that_share_a_query_or_a_passage_with_a_third_are_one_group(tmp_pa
 
 @pytest.mark.parametrize("seed", range(12))
 def test_no_text_of_a_held_out_pair_is_trained_on(seed, tmp_path):
-    """Queries and passages are of one set of texts, so that they are shared, also at the other side and in chains."""
+    """Queries and passages come from one set of texts, so they are shared, also across sides and in chains."""
     rng = np.random.RandomState(seed)
     rows = [(f"T {query}", f"t  {passage}") for query, passage in rng.randint(40, size=(30, 2))]
     frame = table_of(tmp_path, rows)
@@ -178,7 +178,7 @@ def test_no_text_of_a_held_out_pair_is_trained_on(seed, tmp_path):
 
 
 def test_pairs_at_the_ends_of_a_chain_of_shared_texts_are_not_divided(tmp_path):
-    """Seven pairs, each of which shares its query or its passage with the next, and ten others."""
+    """Seven pairs each share a query or passage with the next pair; ten others share nothing."""
     chain = [("q0", "p0"), ("q0", "p1"), ("q1", "p1"), ("q1", "p2"), ("q2", "p2"), ("q2", "p3"), ("q3", "p3")]
     frame = table_of(tmp_path, [*chain, *((f"other {number}", f"passage {number}") for number in range(10))])
     held_at_a_link = 0

@@ -86,7 +86,7 @@ KINDS = {f"{dtype}{'-packed' * unpad}": (dtype, unpad) for dtype in ("float16", 
 
 @pytest.mark.parametrize(("dtype", "unpad"), KINDS.values(), ids=KINDS)
 def test_fused_kernels(bench, dtype, unpad):
-    """Fused kernels compute what plain operators do, as fast, at the model and length of phase 2."""
+    """Fused kernels compute the values of plain operators, as fast, at the model and length of phase 2."""
     if dtype == "bfloat16" and (reason := bench.machine.lacks_bfloat16()):
         pytest.skip(reason)
     request = {

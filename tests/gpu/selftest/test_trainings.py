@@ -61,7 +61,7 @@ def of_kind():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_train(bench, of_kind, kind):
-    """The losses of 20 updates of the quickstart fall, near those of float32."""
+    """The losses of 20 updates of the quickstart fall, near the losses of float32."""
     settings = KINDS[kind]
     if settings.get("amp_dtype") == "bfloat16" and (reason := bench.machine.lacks_bfloat16()):
         pytest.skip(reason)
