@@ -57,7 +57,7 @@ READERLESS = ("run_export.py --help", "-m bert.commands.slurm --help", "-m data.
 
 @pytest.mark.parametrize("line", [*READERLESS, "-m bert.commands pretraining --help plan"])
 def test_a_reader_that_left_ends_a_command_without_a_traceback(line):
-    """`| head -1` leaves so; a text over a buffer's size is cut in the middle, another at the end of the process."""
+    """`| head -1` is such a reader; a text over a buffer's size is cut in the middle, another at the process's end."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     environment = {**os.environ, "PYTHONUNBUFFERED": ""}
     process = subprocess.Popen([sys.executable, *line.split()], cwd=REPOSITORY, env=environment, **pipes)

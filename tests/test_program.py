@@ -41,7 +41,8 @@ def batch_of(step: int, micro_steps: int = 1, size: int = 12) -> list[dict]:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_with_accumulation_the_update_is_in_the_conditional_block_only(precision):
-    """Scale by 1/k, check and unscale, adapt the scale, norm, clip, clear: one operator on all gradients."""
+    """Single operators on all gradients scale by 1/k, check and unscale, adapt the scale, take the norm, clip,
+    clear."""
     main, update = tiny.Session(precision=PRECISIONS[precision], micro_steps=3).program.main.blocks
     always, sometimes = operators(main), operators(update)
     num_parameters = 46

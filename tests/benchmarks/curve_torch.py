@@ -20,7 +20,7 @@ ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"}
 
 
 class Update:
-    """One optimizer: LAMB (You et al., 2020, algorithm 2) or AdamW (Loshchilov & Hutter, 2019, algorithm 2).
+    """Makes updates by LAMB (You et al., 2020, algorithm 2) or AdamW (Loshchilov & Hutter, 2019, algorithm 2).
 
     Biases and LayerNorm have no weight decay, and no trust ratio: LAMB updates them as Adam does. Before either, the
     gradients together are scaled down to a norm of `max_grad_norm`, as NVLAMB does.

@@ -122,7 +122,7 @@ def table(rows: list[dict[str, Any]], threads: int, scores: Mapping[str, Mapping
 
 
 def latencies(rows: list[dict[str, Any]], threads: int) -> str:
-    """Wall time of a batch: p50 / p90 / p99 in milliseconds."""
+    """Format the wall time of a batch: p50 / p90 / p99 in milliseconds."""
     cells: dict[str, dict[str, str]] = {}
     for row in rows:
         if row["threads"] == threads:

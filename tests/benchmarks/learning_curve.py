@@ -58,7 +58,7 @@ VARIANTS = (
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """One optimizer, one seed, with or without dropout: a folder with batches, curves and weights."""
+    """Compares one optimizer, one seed, with or without dropout, in a folder with batches, curves and weights."""
 
     folder: Path
     data: Path
@@ -206,7 +206,7 @@ def compare(comparison: Comparison, python: Path, variants: tuple[Variant, ...],
 
 
 def _last(rows: list[dict[str, float]]) -> float:
-    """Mean loss of the last tenth of the updates."""
+    """Return the mean loss of the last tenth of the updates."""
     return float(np.mean([row["loss"] for row in rows[-max(1, len(rows) // 10) :]]))
 
 

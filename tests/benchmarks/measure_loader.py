@@ -20,7 +20,7 @@ from bert.tokenization.vocabulary_files import read_vocabulary
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sequences per micro-batch and per update; ranks."""
+    """Holds the sequences per micro-batch and per update, and the ranks."""
 
     batch_size: int
     global_batch_size: int

@@ -50,7 +50,7 @@ class Row:
         return _sequences_per_second(self.table, self.task, hardware)
 
     def error(self, part: HardwarePart | None = None) -> float:
-        """(planned - published) / published."""
+        """Return (planned - published) / published."""
         return self.planned(part) / self.sequences_per_second - 1
 
     def name(self) -> str:
@@ -93,7 +93,7 @@ def _settings(task: Task, precision: str) -> PretrainingConfig:
 
 
 def _workload(table: Table, task: Task, devices: int) -> tuple[PretrainingConfig, int, int]:
-    """(settings, sequences of a micro-batch, micro-steps of an update)."""
+    """Return (settings, sequences of a micro-batch, micro-steps of an update)."""
     config = _settings(task, table.precision)
     if task == "SQuAD":
         return config, table.batch_sizes[2], 1

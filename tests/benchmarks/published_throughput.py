@@ -21,7 +21,7 @@ _NODES = (8, 16, 32, 64, 128, 256)
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Figures of one program in one precision on one part, as sequences/s by number of devices."""
+    """Holds figures of one program in one precision on one part, as sequences/s by number of devices."""
 
     name: str
     precision: Literal["AMP", "TF32", "FP32"]

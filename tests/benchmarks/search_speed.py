@@ -31,7 +31,7 @@ FILTERS = {"year": {"from": 2000, "to": 2005}, "lang": "de"}
 
 
 def texts(number: int, rng: np.random.Generator) -> list[str]:
-    """Texts of 20 to 79 words, whose frequencies follow Zipf's law."""
+    """Return texts of 20 to 79 words, whose frequencies follow Zipf's law."""
     frequency = 1 / np.arange(1, WORDS + 1)
     share = np.cumsum(frequency / frequency.sum())
     lengths = rng.integers(20, 80, number)

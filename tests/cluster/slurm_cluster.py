@@ -39,7 +39,7 @@ def why_not() -> str | None:
 
 
 class SlurmCluster:
-    """munged, slurmctld and `NUM_NODES` slurmd, all on this host, with their files in `folder`.
+    """Runs munged, slurmctld and `NUM_NODES` slurmd, all on this host, with their files in `folder`.
 
     Args:
         gpus_per_node: that Slurm manages; terminals stand for them.

@@ -21,7 +21,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 def plan(words, name="glue"):
-    """(entry point, settings, ranks)."""
+    """Return (entry point, settings, ranks)."""
     task = LAUNCHERS[name]
     found = planned_of(task, words).plan
     return task.entry, found.phases[0], found.ranks

@@ -70,7 +70,7 @@ def nothing_written(folder: Path):
 
 
 def start(line: str) -> tuple[int, str, str]:
-    """(exit code, standard output, standard error)."""
+    """Return (exit code, standard output, standard error)."""
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as errors:
         try:
             code = main(["pretraining", *line.split()])

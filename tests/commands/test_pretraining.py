@@ -69,7 +69,7 @@ def start(*more, command=COMMAND):
 
 
 def finish(*more, **options):
-    """(exit code, output)."""
+    """Return (exit code, output)."""
     process = start(*more, **options)
     output, _ = process.communicate(timeout=60)
     return process.returncode, output

@@ -47,7 +47,7 @@ class Trainings:
 
 @pytest.fixture
 def start(weights, tmp_path, monkeypatch):
-    """(task, words, codes of trainings) -> (exit code, the trainings that were started), in the folder `out`."""
+    """Start (task, words, codes of trainings) in the folder `out`; return (exit code, the started trainings)."""
     monkeypatch.chdir(tmp_path)
 
     def run(task, *words, codes=None):

@@ -120,7 +120,7 @@ def test_phase_2_never_starts_from_random_weights(tmp_path):
     ],
 )
 def test_mistakes_are_refused_and_name_the_variable(variable, rule):
-    """The user has typed no flag, so the flag alone would not tell what to change."""
+    """The user has typed no flag, so the flag alone would not name the setting to change."""
     variables = dict([variable.split("=")])
     with pytest.raises(ValueError, match=rule) as error, errors_name_variables(variables):
         plan(**variables)

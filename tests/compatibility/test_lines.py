@@ -271,7 +271,7 @@ def test_run_sub_on_four_nodes_as_in_their_readme(line, total):
 
 
 def test_a_benchmark_line_shows_all_its_mistakes_at_once(tmp_path, monkeypatch, capsys):
-    """Their words, in their order, with data of another masking, a small model of its own and too many GPUs."""
+    """The words are NVIDIA's, in its order, with data of another masking, a small model and too many GPUs."""
     monkeypatch.setattr(ranks, "num_gpus", lambda: 0)
     corpora.write_vocabulary(tmp_path / "vocab.txt")
     model = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -101,7 +101,7 @@ def test_a_file_that_holds_no_settings_is_refused(tmp_path, content, problem):
 
 
 def test_a_file_with_a_removed_setting_that_was_off_is_read(tmp_path):
-    """config.yaml as commit 88b30792 wrote it: that version had two more settings."""
+    """Commit 88b30792 wrote this config.yaml: that version had two more settings."""
     path, complete = tmp_path / "config.yaml", dump_yaml(tiny_config())
     path.write_text(complete + "\nprobe_file: null\nbest_by: loss\n")
     assert resolve_config({"config": str(path)}, PRETRAINING) == tiny_config()

@@ -58,13 +58,13 @@ def output_of(line: str, clone: Path, *parts: str, **options) -> str:
 
 
 def note(line: str, clone: Path, output: str) -> None:
-    """Keep what a command printed, if it suggests what to do next."""
+    """Keep the output of a command that suggests the next commands."""
     if _SUGGESTING.match(line) and not line.endswith("--help"):
         _TYPED[clone].append((line, output))
 
 
 def try_suggestions(clone: Path) -> list[str]:
-    """Run what the outputs of this clone's commands suggest, unless it was typed before; returns what was run."""
+    """Run the commands that this clone's outputs suggest, except those typed before; return the commands that ran."""
     known = [line for line, _ in _TYPED[clone]]
     return try_all([output for _, output in _TYPED[clone]], clone, known)[len(known) :]
 

@@ -95,8 +95,8 @@ def overlap(pair: list[str]) -> list[float]:
 
 
 def bag_of_words_accuracy(name: str) -> float:
-    """Accuracy of logistic regression on word counts (for pairs: words in one, in both, and their number), with the
-    regularisation that is best on the held-out set."""
+    """Return the accuracy of logistic regression on word counts (for pairs: words in one, in both, and their number),
+    with the regularisation that is best on the held-out set."""
     (train, train_labels), (test, labels) = rows(f"{name}/train"), rows(f"{name}/held_out")
     if len(train[0]) == 1:
         views = [lambda row: row[0].lower()]

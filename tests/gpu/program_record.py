@@ -127,7 +127,7 @@ def tensor_bytes(program: static.Program, shapes: dict[str, tuple[int, ...]]) ->
 
 @dataclass(frozen=True)
 class Moment:
-    """One operator's execution in a micro-step that also updates."""
+    """Describes one operator's execution in a micro-step that also updates."""
 
     operator: str
     role: int

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fault:
-    """One edit: the bytes `start` to `end` of the module at `path` become `new`."""
+    """Describes one edit: the bytes `start` to `end` of the module at `path` become `new`."""
 
     path: str
     line: int

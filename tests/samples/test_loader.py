@@ -115,7 +115,7 @@ def test_batches_of_like_length_need_less_padding_and_hold_the_same_samples(fold
 @pytest.mark.parametrize("batch", [64, 1000])
 @pytest.mark.parametrize("window", [5_000, 1 << 18])
 def test_a_global_batch_has_the_lengths_of_the_epoch(batch, window):
-    """Chi-square over all global batches: bins are drawn as by a random permutation, neither apart nor in step."""
+    """A chi-square test over all global batches shows bins as by a random permutation, neither apart nor in step."""
     counts, bins = [1000, 1000, 3000, 3000, 2000, 2000, 500, 7500], [0, 0, 1, 1, 2, 2, 3, 3]
     order = SampleOrder(counts, bins, batch, 7, window)
     shares = np.bincount(bins, counts) / sum(counts)
@@ -313,7 +313,7 @@ def test_impossible_settings_are_refused(changes):
 
 
 def test_a_batch_that_grows_takes_the_next_samples_of_the_same_order(folders):
-    """Updates of 4, 4, 8, 8 and then 12 sequences; the loss is divided by the predictions of each update."""
+    """Updates have 4, 4, 8, 8 and then 12 sequences; the loss is divided by the predictions of each update."""
     data, schedule = dataset(folders / "plain"), BatchSchedule(12, 4, 2)
     units = PretrainingLoader(data, global_batch_size=4, micro_batch_size=4)
     grown = PretrainingLoader(data, global_batch_size=12, micro_batch_size=2, rank=1, world_size=2, schedule=schedule)

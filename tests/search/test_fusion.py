@@ -99,8 +99,7 @@ def test_a_part_that_knows_nothing_gets_no_weight():
 
 
 def test_the_first_ten_alone_count():
-    """A passage is the eleventh by words and the sixteenth by vectors: no weight finds it. The one before is the
-    tenth."""
+    """A passage is the eleventh by words and the sixteenth by vectors: no weight finds it. Its predecessor is tenth."""
     words, cosines = -np.arange(20.0)[None], -np.roll(np.arange(20.0), -5)[None]
     assert fitted_weight(words, cosines, np.arange(20)[None] == 10) == 0.5
     assert fitted_weight(words, cosines, np.arange(20)[None] == 9) == 0.25

@@ -55,7 +55,7 @@ def test_the_client_of_the_readme_runs_as_written(server):
 
 
 def test_vectors_come_as_openais_clients_ask_for_them(server):
-    """The bodies are those that openai 3.57 sends; its client asks for base64 by itself."""
+    """The client of openai 3.57 sends these bodies; it asks for base64 by itself."""
 
     def ask(path="/v1/embeddings", **body):
         return requests.post(f"{server.url}{path}", json=body, timeout=30)

@@ -49,7 +49,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 20
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Write no log."""
 
     def do_HEAD(self) -> None:
         self.do_GET()

@@ -41,7 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
     hub: Hub
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Write no log."""
 
     def _answer(self, status: int, value: object = None, headers: dict[str, str] | None = None) -> None:
         body = value if isinstance(value, bytes) else json.dumps(value).encode()

@@ -82,7 +82,7 @@ def test_the_features_of_a_rank_are_those_of_its_card_and_its_paddle(tmp_path, m
 
 @pytest.mark.long
 def test_ranks_exchange_their_findings_before_they_have_a_communicator():
-    """Two processes over the store that NCCL's set-up uses on GPUs."""
+    """Two processes meet over the store that NCCL's set-up uses on GPUs."""
     endpoints = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))
     program = (
         "from bert.runtime.distributed import exchange_texts, group_from_environment as group\n"

@@ -139,8 +139,7 @@ def test_a_run_is_warned_after_5_intervals_and_ended_after_20(number, warns, end
     ],
 )
 def test_a_run_does_not_end_as_a_success_with_a_loss_far_too_high(losses, decays, ends):
-    """The run is at the last update, of settings or decay: three intervals are above the limit, or one is far above
-    it."""
+    """At the last update, of settings or decay, three intervals are above the limit, or one is far above it."""
     state, last = LoopState(), len(losses)
     if decays:
         state.decay = DecayState(1, last, 1, 1, 0.1)
@@ -240,8 +239,7 @@ class RollBack:
 
 
 def test_a_roll_back_skips_the_batches_of_this_spike_and_of_all_before(tmp_path):
-    """Batches after the checkpoint, which does not know them, are skipped too: the second spike keeps the first's
-    skips."""
+    """Skips after the checkpoint, which does not know them, stay: the second spike must not bring back the first."""
     rolled = RollBack(tmp_path, skipped=[(45, 47)])
     with messages() as said:
         progress = rolled.guard.after_interval(interval(9.0, 60))

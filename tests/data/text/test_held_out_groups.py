@@ -67,7 +67,7 @@ def test_a_twin_with_one_full_stop_more_is_in_the_same_fold():
 
 
 def test_groups_of_nearly_equal_texts_count_with_their_rows():
-    """Nine families of twenty rows and 120 other rows: each fold has a fifth of the rows, with or without classes."""
+    """Each fold has a fifth of the nine families of twenty rows and 120 other rows, with or without classes."""
     families = [f"{text} {WORDS[number]}" for text in sentences(9, 2, 60) for number in range(20)]
     rows = [*families, *sentences(120)]
     groups = text_groups([rows], 5)

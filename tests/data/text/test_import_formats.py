@@ -377,7 +377,7 @@ def test_the_arrow_file_of_a_saved_data_set_has_its_remedy(tmp_path):
 
 
 def test_colours_of_a_terminal_are_no_text_wherever_a_piece_ends(tmp_path, monkeypatch):
-    """They were `[32mINFO[0m` for the vocabulary. Pieces of one byte cut every sequence."""
+    """An earlier version gave `[32mINFO[0m` to the vocabulary. Pieces of one byte cut every sequence."""
     coloured = "\x1b[32mINFO\x1b[0m up \x1b]0;a title\x07on \x1b[1;31m80\x1b[m\x1b(B ok\x1b[K \x1bMend"
     (tmp_path / "a.log").write_text(coloured)
     (tmp_path / "b.jsonl").write_text(json.dumps({"text": coloured}))

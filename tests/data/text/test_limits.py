@@ -92,7 +92,7 @@ def test_an_import_leaves_room_on_the_disk(tmp_path, monkeypatch):
 
 
 def test_a_blank_line_after_a_first_line_of_text_hides_no_missing_header(tmp_path):
-    """Found by fuzzing: it ended the import."""
+    """Fuzzing found such a file: it ended the import."""
     (tmp_path / "a.csv").write_text(f"{'a long text ' * 9};x\n\n{'another text ' * 9};y\n")
     with pytest.raises(ValueError, match="has no names of columns in its first line, which is a row"):
         survey([tmp_path / "a.csv"], Reading())

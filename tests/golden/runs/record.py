@@ -84,7 +84,7 @@ def _plots(folder: Path) -> None:
 
 
 def write_report() -> None:
-    """report.md, without pictures, which lie beside it."""
+    """Write report.md without its pictures, which lie beside it."""
     names = sorted(
         str(path.relative_to(REPOSITORY)) for path in RUNS.iterdir() if path.is_dir() and path.name[0] != "_"
     )

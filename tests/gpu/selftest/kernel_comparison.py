@@ -132,7 +132,7 @@ class Comparison:
         return arrays
 
     def _drawn_factors(self) -> np.ndarray:
-        """float32 [b, heads, s, s]: 0, or 1 / (1 - rate of dropout).
+        """Return float32 [b, heads, s, s]: 0, or 1 / (1 - rate of dropout).
 
         With equal scores the context of a query is the mean of the values that dropout keeps. Of as many keys as a head
         has numbers, each has a number of its own in its value; several runs show all keys.
