@@ -13,9 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import xxhash
 
-from bert.search.words import K1, B, words_of
-
-_NO_WORD = "!"  # stands for a text without a word, such as "?!": it counts as one word, which no query has
+from bert.search.words import K1, NO_WORD, B, words_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Postings:
         """Build the postings of passages from their texts."""
         numbers, found, lengths = dict[str, int](), array("q"), array("i")
         for text in texts:
-            words = words_of(text) or [_NO_WORD]
+            words = words_of(text) or [NO_WORD]
             lengths.append(len(words))
             found.extend(numbers.setdefault(word, len(numbers)) for word in words)
         hashes = np.array([_hash_of(word) for word in numbers], np.uint64)

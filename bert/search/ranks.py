@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert.search import Ranking
-from bert.search.fusion import USUAL_WEIGHT, hybrid
+from bert.search.fusion import hybrid
 from bert.search.ranking import best_rows
 from bert.search.segments import Passage
 from bert.search.snapshot import Filters, Snapshot
@@ -68,19 +68,16 @@ class Hit:
         }
 
 
-def ranks(
-    snapshot: Snapshot, queries: Sequence[Query], vectors: np.ndarray | None, weight: float | None
-) -> list[list[Rank]]:
+def ranks(snapshot: Snapshot, queries: Sequence[Query], vectors: np.ndarray | None, weight: float) -> list[list[Rank]]:
     """Rank the passages for each query, best first. A ranking by words finds only passages that share a word.
 
     Args:
         vectors: float32 [queries, width], of length 1; None if all are ranked by words.
-        weight: the share of the vectors in the hybrid ranking; None: the usual share.
+        weight: the share of the vectors in the hybrid ranking.
     Raises:
         ValueError: a filter is wrong.
     """
     found, size = list[list[Rank]](), max(1, _MOST_SCORES // max(1, len(snapshot)))
-    share = USUAL_WEIGHT if weight is None else weight
     for first in range(0, len(queries), size):
         some = queries[first : first + size]
         cosines = None
@@ -88,7 +85,7 @@ def ranks(
             cosines = snapshot.cosines(vectors[first : first + size])
         for place, query in enumerate(some):
             row = None if cosines is None else cosines[place]
-            found.append(_best(_scores(snapshot, query, row, share), query.top_k))
+            found.append(_best(_scores(snapshot, query, row, weight), query.top_k))
     return found
 
 

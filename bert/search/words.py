@@ -11,7 +11,7 @@ from bert.tokenization.equal_letters import normal_form, word_pattern
 _CJK = r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"  # each character is a word
 # Pyserini's values for passages (Lin et al., 2021): tests/research/search.md compares them with 1.5 and 0.75.
 K1, B = 0.9, 0.4
-_NO_WORD = "!"  # stands for a text without a word, such as "?!": bm25s takes no empty list, and no word is "!"
+NO_WORD = "!"  # stands for a text without a word, such as "?!": bm25s takes no empty list, and no word is "!"
 
 
 @cache
@@ -44,9 +44,9 @@ class WordIndex:
         import bm25s  # it takes a tenth of a second to load
 
         # Numbers of words: a million passages as lists of strings would take ten times the memory.
-        numbers, passage_words = {_NO_WORD: 0}, list[list[int]]()
+        numbers, passage_words = {NO_WORD: 0}, list[list[int]]()
         for passage in passages:
-            words = words_of(passage) or [_NO_WORD]
+            words = words_of(passage) or [NO_WORD]
             passage_words.append([numbers.setdefault(word, len(numbers)) for word in words])
         if not passage_words:
             raise ValueError("no passage to search among; name at least one text")

@@ -1,12 +1,13 @@
 """Defines the routes of a served index: the JSON of requests and answers, and their inputs for the model process."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, StringConstraints, create_model
 
+from bert.search import Ranking
 from bert.serving.messages import ADD, DELETE, SEARCH, STATE, RowOptions, SearchOptions
 from bert.serving.schemas import RequestObject, Strict, not_blank
 from bert.serving.settings import Limits
@@ -123,14 +124,13 @@ def _requests(limits: Limits) -> dict[str, type[BaseModel]]:
     filters: Any = Annotated[dict[_Name, value], Field(max_length=16)]
     top_k: Any = Annotated[int, Field(ge=1, le=_MOST_HITS, strict=True)]
     rerank: Any = Annotated[bool, Field(strict=True)] | top_k | None
-    ranking: Any = Literal["hybrid", "vectors", "words"]
     search = create_model(
         "SearchRequest",
         __base__=RequestObject,
         query=(long_text, ...),
         top_k=(top_k, 10),
         filters=(filters, Field(default_factory=dict)),
-        ranking=(ranking, "hybrid"),
+        ranking=(Ranking, "hybrid"),
         rerank=(rerank, Field(None, description="whether, or how many hits; by default if there is a reranker")),
     )
     search.model_config["json_schema_extra"] = {"example": {"query": "how do I undo a commit", "top_k": 3}}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bert.files import only_writer
+from bert.search.fusion import USUAL_WEIGHT
 from bert.search.index import _MANY, Change, SearchIndex
 from bert.search.manifest import MANIFEST, IndexModel, Source
 from bert.search.ranks import Query, ranks
@@ -38,7 +39,7 @@ def test_deleted_and_replaced_passages_never_come_back(tmp_path):
     for opened in (index, SearchIndex(tmp_path / "index")):
         left = {f"id{row}" for row in range(20) if row % 3} - {"id4"}
         assert contents(opened).keys() == left
-        found = ranks(opened.snapshot, [Query("", 50, ranking="vectors")], units(vectors(1)), None)[0]
+        found = ranks(opened.snapshot, [Query("", 50, ranking="vectors")], units(vectors(1)), USUAL_WEIGHT)[0]
         assert {opened.snapshot.passages([rank.row])[0].id for rank in found} == left
 
 
@@ -111,7 +112,7 @@ def test_queries_run_while_another_thread_changes_the_index(tmp_path):
             while not is_done.is_set():
                 snapshot = index.refresh()
                 for query in (Query("word1 word2"), Query("word3", ranking="words")):
-                    (found,) = ranks(snapshot, [query], units(vectors(1)), None)
+                    (found,) = ranks(snapshot, [query], units(vectors(1)), USUAL_WEIGHT)
                     for passage in snapshot.passages([rank.row for rank in found]):
                         assert passage.id != "id0"
         except Exception as error:

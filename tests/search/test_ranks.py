@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bert.search.fusion import USUAL_WEIGHT
 from bert.search.index import Change
 from bert.search.ranks import Query, hits, ranks
 from bert.search.segments import Passage, text_of
@@ -91,10 +92,12 @@ def test_ranks_are_those_of_a_plain_computation(index, rows, live, ranking, filt
 def test_queries_together_are_answered_as_each_alone(index, monkeypatch):
     queries = [Query(f"word{number}", 5, {}, kind) for number, kind in enumerate(("hybrid", "words", "vectors") * 3)]
     asked = units(vectors(9, seed=3))
-    together = ranks(index.snapshot, queries, asked, None)
+    together = ranks(index.snapshot, queries, asked, USUAL_WEIGHT)
     monkeypatch.setattr("bert.search.ranks._MOST_SCORES", 130)  # two queries at a time
-    parts = ranks(index.snapshot, queries, asked, None)
-    alone = [ranks(index.snapshot, [query], asked[place : place + 1], None)[0] for place, query in enumerate(queries)]
+    parts = ranks(index.snapshot, queries, asked, USUAL_WEIGHT)
+    alone = [
+        ranks(index.snapshot, [query], asked[place : place + 1], USUAL_WEIGHT)[0] for place, query in enumerate(queries)
+    ]
     for one, part, whole in zip(alone, parts, together, strict=True):
         assert [rank.row for rank in one] == [rank.row for rank in part] == [rank.row for rank in whole]
 
@@ -113,7 +116,7 @@ def test_queries_together_are_answered_as_each_alone(index, monkeypatch):
 )
 def test_a_wrong_filter_is_refused(index, filters, reason):
     with pytest.raises(ValueError, match=reason):
-        ranks(index.snapshot, [Query("word1", filters=filters)], units(vectors(1)), None)
+        ranks(index.snapshot, [Query("word1", filters=filters)], units(vectors(1)), USUAL_WEIGHT)
 
 
 def test_a_range_reads_numbers_in_text_and_finds_no_other_text(tmp_path):
@@ -131,7 +134,7 @@ def test_the_sentence_with_the_rarest_words_of_the_query_is_shown(tmp_path):
     rows = [Passage(str(place), one) for place, one in enumerate([text, *others])]
     index = make(tmp_path / "index", Change(rows, vectors(4)))
     query = "where is the KEY of the door"
-    (found,) = ranks(index.snapshot, [Query(query, ranking="words")], None, None)
+    (found,) = ranks(index.snapshot, [Query(query, ranking="words")], None, USUAL_WEIGHT)
     hit = hits(index.snapshot, query, found, "en")[0]
     result = hit.to_result()
     assert result["id"] == "0" and result["sentence"]["text"] == "The key of the door is lost."
@@ -145,7 +148,7 @@ def test_a_row_of_a_table_or_list_is_shown_alone(tmp_path):
     index = make(tmp_path / "index", Change([Passage("0", text)], vectors(1)))
 
     def sentence_for(query):
-        (found,) = ranks(index.snapshot, [Query(query, ranking="words")], None, None)
+        (found,) = ranks(index.snapshot, [Query(query, ranking="words")], None, USUAL_WEIGHT)
         return hits(index.snapshot, query, found, "en")[0].to_result()["sentence"]["text"]
 
     assert sentence_for("send key") == "| send the key | a header |"
@@ -154,7 +157,10 @@ def test_a_row_of_a_table_or_list_is_shown_alone(tmp_path):
 
 def test_an_index_without_passages_answers_with_nothing(tmp_path):
     empty = make(tmp_path / "index")
-    assert ranks(empty.snapshot, [Query("word1"), Query("a", ranking="words")], units(vectors(2)), None) == [[], []]
+    assert ranks(empty.snapshot, [Query("word1"), Query("a", ranking="words")], units(vectors(2)), USUAL_WEIGHT) == [
+        [],
+        [],
+    ]
 
 
 @pytest.mark.parametrize(
