@@ -8,6 +8,7 @@ from bert.commands.fine_tuning import FineTune, FineTuningResults
 from bert.commands.mining import MineNegatives
 from bert.config.setting_sources import resolve
 from bert.config.training_settings import TrainingConfig, derive
+from bert.conversion.usage import RERANKER_FOLDER
 from bert.files import read_json
 from bert.finetuning.config import with_global_batch
 from bert.jobs.job import Execution, Job
@@ -16,7 +17,6 @@ from bert.vectors.reranker_settings import ENTRY, MOST_QUERIES, TIMED
 from bert.vectors.settings import VectorConfig
 from data.text.encodings import Decoding
 
-FOLDER = "reranker"  # in the output folder of the vectors
 _MINED = "mined"
 _RUN = ("seed", "log_freq")  # settings that the reranker's run takes from the vectors' run
 _DATA = ("vocab_file", "do_lower_case", "strip_accents", "word_segmenter", "equal_letters")
@@ -89,7 +89,7 @@ def _config(vectors: VectorConfig, mining: MineNegatives, is_timed: bool) -> Any
     values |= {name: getattr(vectors.data, name) for name in _DATA}
     values |= {"max_seq_length": vectors.data.max_seq_length}
     values |= vectors.hardware.model_dump() | vectors.precision.model_dump()
-    folder = vectors.run.output_dir / FOLDER
+    folder = vectors.run.output_dir / RERANKER_FOLDER
     values |= {"output_dir": folder, "report_file": folder / "report.json"}
     values |= {"train_file": mining.negatives, "eval_file": mining.candidates}
     values |= {"from_pretrained_params": vectors.initialization.from_pretrained_params}

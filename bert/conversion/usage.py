@@ -19,6 +19,7 @@ READER_FILE = "question_answering.json"
 TOKENIZER_FILE = "tokenizer_config.json"  # Hugging Face's name
 LABELS_FILE = "labels.json"
 LINEAR_MODEL_FILE = "linear_model.json"
+RERANKER_FOLDER = "reranker"  # the reranker of a model of vectors, in the output folder of its training
 WHOLE = "whole"  # key of Usage.held_out: the scores of the decision as it is
 
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from bert.conversion.usage import RerankingForm
+from bert.conversion.usage import RERANKER_FOLDER, RerankingForm
 from bert.inference.heads import load_model
 from bert.inference.trained_model import TrainedModel
 from bert.search.fusion import hybrid
 
-FOLDER = "reranker"  # name of its folder in the output folder of a training of vectors
 NONE = "none"  # value of --reranker that switches the reranker off
 
 logger = logging.getLogger(__name__)
@@ -65,6 +64,6 @@ def _beside(source: Path) -> Path:
     """The reranker's folder in OUTPUT, if the source is OUTPUT, OUTPUT/MODEL/STAGE or OUTPUT/MODEL/STAGE/STEP."""
     whole = source.absolute()
     levels = 3 if whole.name.isdecimal() else 2
-    outer = whole.parents[levels - 1] / FOLDER if len(whole.parents) >= levels else whole / FOLDER
+    outer = whole.parents[levels - 1] / RERANKER_FOLDER if len(whole.parents) >= levels else whole / RERANKER_FOLDER
     is_of_a_run = (outer / "reranker.yaml").is_file()
-    return outer if is_of_a_run and not (source / FOLDER).is_dir() else source / FOLDER
+    return outer if is_of_a_run and not (source / RERANKER_FOLDER).is_dir() else source / RERANKER_FOLDER
