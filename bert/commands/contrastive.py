@@ -11,7 +11,7 @@ from bert import REPOSITORY
 from bert.commands.fine_tuning import FineTune, FineTuningResults
 from bert.exit_codes import OK
 from bert.files import write_atomically
-from bert.finetuning.config import SMALL, FineTuningBatchSettings, FineTuningRunSettings, with_global_batch
+from bert.finetuning.config import FineTuningBatchSettings, FineTuningRunSettings, is_small_modern, with_global_batch
 from bert.jobs.job import Execution, Job, Step
 from bert.labels.settings import LabelConfig
 from bert.vectors.settings import ENTRY, VectorConfig, VectorDataSettings
@@ -96,7 +96,7 @@ def _refuse(config: LabelConfig) -> None:
 
 def _config(config: LabelConfig, pairs: Path) -> VectorConfig:
     """The settings of the training on pairs; model, precision and hardware are the classifier's."""
-    is_small = config.model.is_modern() and config.model.hidden_size <= SMALL
+    is_small = is_small_modern(dict(config.model))
     rate = _RATE_OF_SMALL if is_small else _RATE_SHARE * config.optimizer.learning_rate
     folder = pairs.parent
     run: dict[str, Any] = {name: getattr(config.run, name) for name in FineTuningRunSettings.model_fields}

@@ -226,7 +226,12 @@ def settings_of_the_run(
     return {name: before[name] for name in names if name in before}
 
 
-SMALL = 256  # units of a model that wants other rates than published ones
+_SMALL = 256  # units of a model that wants other rates than published ones
+
+
+def is_small_modern(values: Mapping[str, Any]) -> bool:
+    """Whether flat settings describe a small model as this project trains it on the user's text."""
+    return values.get("model_type") == "modernbert" and int(values["hidden_size"]) <= _SMALL
 
 
 def usual_settings(rows: int, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from bert.config.flags import Flag, is_on
 from bert.config.settings_base import MayDiffer, OwnFilesOnly, ReadWith
 from bert.conversion.usage import Usage
 from bert.finetuning.config import (
-    SMALL,
     USUAL_SETTINGS,
     FineTuningConfig,
     TaskDataSettings,
+    is_small_modern,
     settings_of_the_run,
     usual_settings,
 )
@@ -179,8 +179,7 @@ def _of_small_modern(values: Mapping[str, Any]) -> Settings:
     The embeddings of rare words hardly move in few updates with a low rate, so they get a higher rate. Dropout keeps
     the layers from memorising lines. Older models, which do not pool means, are trained as before.
     """
-    is_modern = (values.get("model_type"), values.get("classifier_pooling")) == ("modernbert", "mean")
-    if not is_modern or int(values["hidden_size"]) > SMALL:
+    if values.get("classifier_pooling") != "mean" or not is_small_modern(values):
         return {}
     return {"embedding_rate_factor": 10.0, "hidden_dropout_prob": 0.1}
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from bert.config.entry_point import EntryPoint, Rule
 from bert.config.settings_base import MayDiffer
-from bert.finetuning.config import SMALL, FineTuningConfig, TaskDataSettings, implied_settings, modes_of_files
+from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_settings, is_small_modern, modes_of_files
 from bert.finetuning.inquiries import inquiries
 
 # With --hours the time ends the training. Evaluations read many sequences, so only the end is evaluated.
@@ -44,8 +44,7 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that the weights and the files imply."""
     implied = modes_of_files(values) | implied_settings(values)
     hidden_size = int(implied.get("hidden_size", 768))
-    is_small = implied.get("model_type") == "modernbert" and hidden_size <= SMALL
-    rate = 5e-4 if is_small else float(f"{3e-5 * (768 / hidden_size) ** 1.5:.1g}")
+    rate = 5e-4 if is_small_modern(implied) else float(f"{3e-5 * (768 / hidden_size) ** 1.5:.1g}")
     length = min(128, int(implied.get("max_position_embeddings", 512)))
     return implied | _USUAL | {"learning_rate": rate, "max_seq_length": length}
 

@@ -13,10 +13,10 @@ from bert.config.settings_base import MayDiffer, ReadWith
 from bert.conversion.task_file import read_usage, unread_vector_steps
 from bert.conversion.usage import Usage, VectorForm
 from bert.finetuning.config import (
-    SMALL,
     FineTuningConfig,
     TaskDataSettings,
     implied_settings,
+    is_small_modern,
     modes_of_files,
     settings_of_the_run,
     usual_settings,
@@ -128,7 +128,7 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
         flag = "text" if values.get("text") else "train_file"
         files = list_inputs([Path(str(source)).expanduser()], "auto", Findings(), flag=flag)
         usual = usual_settings(total_bytes(files) // _BYTES_OF_A_PAIR, {**implied, **values})
-        is_small = implied.get("model_type") == "modernbert" and int(implied["hidden_size"]) <= SMALL
+        is_small = is_small_modern(implied)
         implied |= usual | _BATCH | (_SMALL_MODERN if is_small else {})
         implied |= {"repeated_share": _repeated_share(values)}
         implied |= settings_of_the_run(values, "vectors") | implied_decoding({**implied, **values}, Usage())
